@@ -1,0 +1,130 @@
+#include "io/json_file.hpp"
+
+#include <filesystem>
+
+#include "io/json_reading.hpp"
+
+namespace spotlight {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxSize = 1 << 24;  // no size in a model comes near; keeps products of two within 64 bits
+
+std::string InFolder(const std::string& path, const char* name) {
+  return std::filesystem::is_directory(path) ? (std::filesystem::path(path) / name).string() : path;
+}
+
+void RequireClass(const json& config, const std::string& path, const std::string& wanted) {
+  const auto found = config.find("_class_name");
+  if (found == config.end()) return;
+  if (!found->is_string() || found->get<std::string>() != wanted) {
+    throw UserError(fmt::format("{}: \"_class_name\" is {}; only \"{}\" is supported", path, Brief(*found), wanted));
+  }
+}
+
+// Variants of the network or the schedule that are not built here: false (or absent) is the only value allowed.
+void RefuseIfTrue(const json& config, const std::string& path, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (BoolOr(config, path, key, false)) {
+      throw UserError(fmt::format("{}: \"{}\" is true; that variant is not supported, only false is", path, key));
+    }
+  }
+}
+
+}  // namespace
+
+TransformerConfig ReadTransformerConfig(const std::string& path) {
+  const std::string file = InFolder(path, "config.json");
+  const json config = ReadJsonFile(file);
+  RequireClass(config, file, "QwenImageTransformer2DModel");
+  RefuseIfTrue(config, file, {"guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope"});
+  TransformerConfig result;
+  const auto size = [&](const char* key, int fallback) { return IntOr(config, file, key, fallback, 1, kMaxSize); };
+  result.patch_size = size("patch_size", result.patch_size);
+  result.in_channels = size("in_channels", result.in_channels);
+  result.num_layers = size("num_layers", result.num_layers);
+  result.attention_head_dim = size("attention_head_dim", result.attention_head_dim);
+  result.num_attention_heads = size("num_attention_heads", result.num_attention_heads);
+  result.joint_attention_dim = size("joint_attention_dim", result.joint_attention_dim);
+  // diffusers: out_channels null means in_channels.
+  const bool no_out = config.contains("out_channels") && config["out_channels"].is_null();
+  result.out_channels = no_out ? result.in_channels : size("out_channels", result.out_channels);
+
+  if (const auto axes = config.find("axes_dims_rope"); axes != config.end()) {
+    bool good = axes->is_array() && axes->size() == result.axes_dims_rope.size();
+    for (std::size_t i = 0; good && i < axes->size(); ++i) {
+      good = (*axes)[i].is_number_unsigned() && (*axes)[i].get<std::uint64_t>() <= std::uint64_t{kMaxSize} &&
+             (*axes)[i].get<int>() % 2 == 0;
+      if (good) result.axes_dims_rope[i] = (*axes)[i].get<int>();
+    }
+    if (!good) {
+      throw UserError(fmt::format(
+          "{}: \"axes_dims_rope\" is {}; three even whole numbers are meant (frame, row, column)", file, Brief(*axes)));
+    }
+  }
+  const auto& axes = result.axes_dims_rope;
+  if (axes[0] + axes[1] + axes[2] != result.attention_head_dim) {
+    throw UserError(
+        fmt::format("{}: \"axes_dims_rope\" [{}, {}, {}] sums to {}; it must sum to \"attention_head_dim\", {}", file,
+                    axes[0], axes[1], axes[2], axes[0] + axes[1] + axes[2], result.attention_head_dim));
+  }
+  return result;
+}
+
+SchedulerConfig ReadSchedulerConfig(const std::string& path) {
+  const std::string file = InFolder(path, "scheduler_config.json");
+  const json config = ReadJsonFile(file);
+  RequireClass(config, file, "FlowMatchEulerDiscreteScheduler");
+  RefuseIfTrue(
+      config, file,
+      {"invert_sigmas", "stochastic_sampling", "use_beta_sigmas", "use_exponential_sigmas", "use_karras_sigmas"});
+  if (const auto type = config.find("time_shift_type"); type != config.end() && *type != "exponential") {
+    throw UserError(
+        fmt::format("{}: \"time_shift_type\" is {}; only \"exponential\" is supported", file, Brief(*type)));
+  }
+  SchedulerConfig result;
+  result.num_train_timesteps = IntOr(config, file, "num_train_timesteps", result.num_train_timesteps, 1, kMaxSize);
+  result.shift = NumberOr(config, file, "shift", result.shift);
+  result.use_dynamic_shifting = BoolOr(config, file, "use_dynamic_shifting", result.use_dynamic_shifting);
+  result.base_shift = NumberOr(config, file, "base_shift", result.base_shift);
+  result.max_shift = NumberOr(config, file, "max_shift", result.max_shift);
+  result.base_image_seq_len = IntOr(config, file, "base_image_seq_len", result.base_image_seq_len, 1, kMaxSize);
+  result.max_image_seq_len = IntOr(config, file, "max_image_seq_len", result.max_image_seq_len, 1, kMaxSize);
+  const bool no_terminal = config.contains("shift_terminal") && config["shift_terminal"].is_null();
+  result.shift_terminal = no_terminal ? 0.0 : NumberOr(config, file, "shift_terminal", result.shift_terminal);
+  if (!(result.shift > 0)) {
+    throw UserError(fmt::format("{}: \"shift\" is {}; it must be greater than 0", file, result.shift));
+  }
+  if (!(result.shift_terminal >= 0 && result.shift_terminal < 1)) {
+    throw UserError(fmt::format("{}: \"shift_terminal\" is {}; 0 (off) or a sigma below 1 is allowed", file,
+                                result.shift_terminal));
+  }
+  if (result.max_image_seq_len <= result.base_image_seq_len) {
+    throw UserError(fmt::format("{}: \"max_image_seq_len\" is {}; it must be greater than \"base_image_seq_len\", {}",
+                                file, result.max_image_seq_len, result.base_image_seq_len));
+  }
+  return result;
+}
+
+Vocabulary ReadVocabulary(const std::string& path) {
+  const std::string file = InFolder(path, "vocabulary.json");
+  const json config = ReadJsonFile(file);
+  const auto words = config.find("words");
+  if (words == config.end() || !words->is_array() || words->empty()) {
+    throw UserError(file + ": \"words\" must be a list of at least one word");
+  }
+  Vocabulary result;
+  for (const json& word : *words) {
+    if (!word.is_string()) {
+      throw UserError(fmt::format("{}: word {} is {}; a string is meant", file, result.words.size(), Brief(word)));
+    }
+    result.words.push_back(word.get<std::string>());
+  }
+  result.text_len = IntOr(config, file, "text_len", result.text_len, 1, kMaxSize);
+  result.prefix_dropped = IntOr(config, file, "prefix_dropped", result.prefix_dropped, 0, kMaxSize);
+  result.pad = IntOr(config, file, "pad", result.pad, 0, static_cast<int>(result.words.size()) - 1);
+  return result;
+}
+
+}  // namespace spotlight

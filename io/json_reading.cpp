@@ -1,0 +1,77 @@
+#include "io/json_reading.hpp"
+
+#include <filesystem>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+
+namespace spotlight {
+
+using nlohmann::json;
+
+json ReadJsonFile(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) throw UserError(MissingFileMessage(path));
+  try {
+    json parsed = json::parse(ReadWholeFile(path));
+    if (!parsed.is_object())
+      throw UserError(path + ": holds " + Brief(parsed) + ", where a JSON object {...} is meant");
+    return parsed;
+  } catch (const json::exception& error) {
+    throw UserError(fmt::format("{}: not JSON ({})", path, error.what()));
+  }
+}
+
+std::string MissingFileMessage(const std::string& path) {
+  const std::filesystem::path p(path);
+  const std::filesystem::path folder = p.has_parent_path() ? p.parent_path() : std::filesystem::path(".");
+  std::error_code code;
+  if (!std::filesystem::is_directory(folder, code)) {
+    return fmt::format("{}: no such file; the folder {} does not exist", path, folder.string());
+  }
+  std::vector<std::string> present;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    present.push_back(entry.path().filename().string());
+  }
+  const std::string nearest = NearestName(p.filename().string(), present);
+  return path + ": no such file" + (nearest.empty() ? "" : "; did you mean " + (folder / nearest).string() + "?");
+}
+
+int IntOr(const json& object, const std::string& place, const char* key, int fallback, int low, int high) {
+  const auto found = object.find(key);
+  if (found == object.end()) return fallback;
+  const bool fits = found->is_number_integer() &&
+                    (found->is_number_unsigned() ? found->get<std::uint64_t>() <= static_cast<std::uint64_t>(high)
+                                                 : found->get<std::int64_t>() <= high) &&
+                    found->get<std::int64_t>() >= low;
+  if (!fits) {
+    throw UserError(
+        fmt::format("{}: \"{}\" is {}; a whole number from {} to {} is allowed", place, key, Brief(*found), low, high));
+  }
+  return found->get<int>();
+}
+
+double NumberOr(const json& object, const std::string& place, const char* key, double fallback) {
+  const auto found = object.find(key);
+  if (found == object.end()) return fallback;
+  if (!found->is_number()) {
+    throw UserError(fmt::format("{}: \"{}\" is {}; a number is meant", place, key, Brief(*found)));
+  }
+  return found->get<double>();
+}
+
+bool BoolOr(const json& object, const std::string& place, const char* key, bool fallback) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return fallback;
+  if (!found->is_boolean()) {
+    throw UserError(fmt::format("{}: \"{}\" is {}; true or false is meant", place, key, Brief(*found)));
+  }
+  return found->get<bool>();
+}
+
+std::string Brief(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+}  // namespace spotlight

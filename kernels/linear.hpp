@@ -1,0 +1,36 @@
+// Matrix products and the linear layer y = x W^T + b (W is [out, in], as in the checkpoints).
+//
+// Every result row depends only on its own input row: bits do not change with the number of rows in
+// the call nor with the number of threads (kernels/linear_test checks it on the machine at hand).
+// fp32 with fp32 accumulation. CPU back end: oneDNN.
+#pragma once
+
+#include <cstdint>
+
+namespace spotlight {
+
+// C [m, n] = op(A) op(B) (+ C if accumulate). op transposes if the flag is set: A is stored [m, k]
+// (or [k, m] when transposed) with row stride lda; B [k, n] (or [n, k]) with ldb; C with ldc.
+struct GemmShape {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  bool accumulate = false;
+};
+void Gemm(const GemmShape& shape, const float* a, const float* b, float* c);
+
+// y [rows, out] = x [rows, in] W^T + bias; bias may be null. x and y have row strides ldx >= in, ldy >= out.
+void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
+                   const float* weight, const float* bias, float* y, std::int64_t ldy);
+
+// dx [rows, in] = dy [rows, out] W (added to dx if accumulate).
+void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
+                         const float* weight, float* dx, std::int64_t ldx, bool accumulate);
+
+// dW [out, in] += dy^T x, dbias [out] += column sums of dy (dbias may be null). The sum over rows is
+// in one fixed order for a given number of rows.
+void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
+                          const float* dy, std::int64_t ldy, float* dweight, float* dbias);
+
+}  // namespace spotlight

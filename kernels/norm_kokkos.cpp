@@ -1,0 +1,153 @@
+#include "kernels/norm.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/lanes.hpp"
+#include "kernels/parallel.hpp"
+#include "kernels/partial_sums.hpp"
+
+namespace spotlight {
+namespace {
+
+inline const float* ModulationRow(const Modulation& modulation, std::int64_t sample) {
+  return modulation.data + modulation.index[sample] * modulation.stride;
+}
+
+}  // namespace
+
+void LayerNormModulateForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, float eps, const float* x,
+                              Modulation shift, Modulation scale, float* y, float* mean, float* rstd) {
+  ParallelFor("LayerNormModulateForward", batch * tokens, [=](std::int64_t row) {
+    const float* shift_row = ModulationRow(shift, row / tokens);
+    const float* scale_row = ModulationRow(scale, row / tokens);
+    const float* in = x + row * width;
+    float* out = y + row * width;
+    const float mu = LaneSum(width, [=](std::int64_t j) { return in[j]; }) / static_cast<float>(width);
+    const float square_sum = LaneSum(width, [=](std::int64_t j) { return (in[j] - mu) * (in[j] - mu); });
+    const float r = 1.0f / std::sqrt(square_sum / static_cast<float>(width) + eps);
+    for (std::int64_t j = 0; j < width; ++j) {
+      out[j] = std::fma((in[j] - mu) * r, 1.0f + scale_row[j], shift_row[j]);
+    }
+    mean[row] = mu;
+    rstd[row] = r;
+  });
+}
+
+void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, const float* x,
+                               const float* mean, const float* rstd, Modulation scale, const float* dy, float* dx,
+                               ModulationGradient dshift, ModulationGradient dscale) {
+  // Through y = h (1 + scale) + shift, h = (x - mean) rstd, with g = dy (1 + scale):
+  //   dx = rstd (g - mean(g) - h mean(g h)),   dscale = sum dy h,   dshift = sum dy.
+  const std::int64_t blocks = TokenBlocks(tokens);
+  const bool want_sums = dshift.data != nullptr || dscale.data != nullptr;
+  float* partials = want_sums ? PartialSumScratch(batch * blocks * 2 * width) : nullptr;
+  ParallelFor("LayerNormModulateBackward", batch * blocks, [=](std::int64_t item) {
+    const std::int64_t sample = item / blocks;
+    const std::int64_t first = item % blocks * kTokenBlock;
+    const float* scale_row = ModulationRow(scale, sample);
+    float* shift_sum = want_sums ? partials + item * 2 * width : nullptr;
+    float* scale_sum = want_sums ? shift_sum + width : nullptr;
+    if (want_sums) std::fill_n(shift_sum, 2 * width, 0.0f);
+    for (std::int64_t token = first; token < std::min(tokens, first + kTokenBlock); ++token) {
+      const std::int64_t row = sample * tokens + token;
+      const float* in = x + row * width;
+      const float* grad = dy + row * width;
+      float* out = dx + row * width;
+      const float mu = mean[row];
+      const float r = rstd[row];
+      const float g_mean =
+          LaneSum(width, [=](std::int64_t j) { return grad[j] * (1.0f + scale_row[j]); }) / static_cast<float>(width);
+      const float gh_mean = LaneSum(width,
+                                    [=](std::int64_t j) {
+                                      return grad[j] * (1.0f + scale_row[j]) * ((in[j] - mu) * r);
+                                    }) /
+                            static_cast<float>(width);
+      for (std::int64_t j = 0; j < width; ++j) {
+        const float h = (in[j] - mu) * r;
+        out[j] += r * (std::fma(grad[j], 1.0f + scale_row[j], -g_mean) - h * gh_mean);
+      }
+      if (!want_sums) continue;
+      for (std::int64_t j = 0; j < width; ++j) {
+        shift_sum[j] += grad[j];
+        scale_sum[j] += grad[j] * ((in[j] - mu) * r);
+      }
+    }
+  });
+  if (!want_sums) return;
+  AddPartialSums(batch, blocks, width, partials, 2 * width, dshift);
+  AddPartialSums(batch, blocks, width, partials + width, 2 * width, dscale);
+}
+
+void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const float* x, const float* weight, float* y,
+                    float* rstd) {
+  ParallelFor("RmsNormForward", rows, [=](std::int64_t row) {
+    const float* in = x + row * width;
+    float* out = y + row * width;
+    const float square_sum = LaneSum(width, [=](std::int64_t j) { return in[j] * in[j]; });
+    const float r = 1.0f / std::sqrt(square_sum / static_cast<float>(width) + eps);
+    for (std::int64_t j = 0; j < width; ++j) out[j] = in[j] * r * weight[j];
+    rstd[row] = r;
+  });
+}
+
+void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, const float* weight, const float* rstd,
+                     const float* dy, float* dx, float* dweight) {
+  // With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight = sum dy h.
+  const std::int64_t blocks = TokenBlocks(rows);
+  float* partials = dweight != nullptr ? PartialSumScratch(blocks * width) : nullptr;
+  ParallelFor("RmsNormBackward", blocks, [=](std::int64_t block) {
+    float* sum = partials != nullptr ? partials + block * width : nullptr;
+    if (sum != nullptr) std::fill_n(sum, width, 0.0f);
+    for (std::int64_t row = block * kTokenBlock; row < std::min(rows, (block + 1) * kTokenBlock); ++row) {
+      const float* in = x + row * width;
+      const float* grad = dy + row * width;
+      const float r = rstd[row];
+      if (sum != nullptr) {
+        for (std::int64_t j = 0; j < width; ++j) sum[j] += grad[j] * (in[j] * r);
+      }
+      if (dx == nullptr) continue;
+      float* out = dx + row * width;
+      const float gh_mean = LaneSum(width, [=](std::int64_t j) { return grad[j] * weight[j] * (in[j] * r); }) /
+                            static_cast<float>(width);
+      for (std::int64_t j = 0; j < width; ++j) out[j] = r * (grad[j] * weight[j] - in[j] * r * gh_mean);
+    }
+  });
+  AddPartialSums(1, blocks, width, partials, width, {.data = dweight});
+}
+
+void GatedResidualForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+                          const float* branch, float* x) {
+  ParallelFor("GatedResidualForward", batch * tokens, [=](std::int64_t row) {
+    const float* gate_row = ModulationRow(gate, row / tokens);
+    const float* in = branch + row * width;
+    float* out = x + row * width;
+    for (std::int64_t j = 0; j < width; ++j) out[j] = std::fma(gate_row[j], in[j], out[j]);
+  });
+}
+
+void GatedResidualBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+                           const float* branch, const float* dx, float* dbranch, ModulationGradient dgate) {
+  const std::int64_t blocks = TokenBlocks(tokens);
+  float* partials = dgate.data != nullptr ? PartialSumScratch(batch * blocks * width) : nullptr;
+  ParallelFor("GatedResidualBackward", batch * blocks, [=](std::int64_t item) {
+    const std::int64_t sample = item / blocks;
+    const std::int64_t first = item % blocks * kTokenBlock;
+    const float* gate_row = ModulationRow(gate, sample);
+    float* sum = partials != nullptr ? partials + item * width : nullptr;
+    if (sum != nullptr) std::fill_n(sum, width, 0.0f);
+    for (std::int64_t token = first; token < std::min(tokens, first + kTokenBlock); ++token) {
+      const std::int64_t offset = (sample * tokens + token) * width;
+      const float* grad = dx + offset;
+      const float* in = branch + offset;
+      float* out = dbranch + offset;
+      if (sum != nullptr) {
+        for (std::int64_t j = 0; j < width; ++j) sum[j] += grad[j] * in[j];
+      }
+      for (std::int64_t j = 0; j < width; ++j) out[j] = gate_row[j] * grad[j];
+    }
+  });
+  AddPartialSums(batch, blocks, width, partials, width, dgate);
+}
+
+}  // namespace spotlight

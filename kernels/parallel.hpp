@@ -1,0 +1,33 @@
+// The one place where host kernels meet Kokkos: a parallel loop over independent work items.
+//
+// Determinism contract of every kernel in this folder: item i is computed by one thread, in a fixed
+// order of operations that depends neither on the number of threads nor on the other items. Sums
+// over items are made of per-block partial sums with fixed block borders, added in block order.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+
+namespace spotlight {
+
+template <typename Body>
+void ParallelFor(const char* name, std::int64_t items, const Body& body) {
+  using Space = Kokkos::DefaultHostExecutionSpace;
+  if (items <= 1 || Space().concurrency() == 1) {  // a launch costs more than a small item
+    for (std::int64_t i = 0; i < items; ++i) body(i);
+    return;
+  }
+  Kokkos::parallel_for(name, Kokkos::RangePolicy<Space>(0, items), body);
+  Space().fence();
+}
+
+// body(begin, end) over the blocks of [0, size): for pointwise loops.
+template <typename Body>
+void ParallelBlocks(const char* name, std::int64_t size, const Body& body) {
+  constexpr std::int64_t kBlock = 8192;  // floats: a few arrays of it stay in the L1 and L2 caches
+  ParallelFor(name, (size + kBlock - 1) / kBlock,
+              [=](std::int64_t block) { body(block * kBlock, std::min(size, (block + 1) * kBlock)); });
+}
+
+}  // namespace spotlight

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Configures and builds: scripts/build.sh [PRESET [TARGET...]]. Presets: cpu-release (default), cpu-debug, cpu-asan.
+# Results lie under build/PRESET. Nothing here is needed by CMake: `cmake --preset cpu-release` works alone where MPI,
+# Kokkos and HDF5 are already on the machine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=${1:-cpu-release}
+shift || true
+options=(-DSPOTLIGHT_DEPS="${SPOTLIGHT_DEPS:-$PWD/.deps}")
+if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+
+log=build/$preset/configure.log
+mkdir -p "build/$preset"
+if ! cmake --preset "$preset" "${options[@]}" >"$log" 2>&1; then
+  cat "$log" >&2
+  exit 1
+fi
+targets=()
+if (($#)); then targets=(--target "$@"); fi
+cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}"

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# The right mpirun with the settings under which fault tolerant MPI works, and the exit code of the program.
+#
+#   scripts/mpirun.sh -np 4 build/cpu-release/spotlight inputs/geneval.ini
+#
+# All arguments go to mpirun (Open MPI 5 with ULFM), which is $SPOTLIGHT_MPIRUN, or the one that scripts/setup.sh
+# installed, or the first in PATH. src/comm/mpi_settings.cpp checks the settings below in the ranks.
+#
+# Signals: the first INT (Ctrl-C), TERM or USR1 asks the ranks, as USR1, to stop at a step border with a checkpoint
+# (exit code 75). Another one, 2 s later or more, ends the job at once. mpirun by itself kills the job on INT and TERM.
+#
+# Exit code: that which the ranks agreed on. With fault tolerance on, mpirun returns 0 whatever the ranks return, so rank
+# 0 writes the code into the file $SPOTLIGHT_EXIT_FILE: "1" at its start, the agreed one at its end. A program that does
+# not write it gets mpirun's own code.
+set -u
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+if [[ -n "${SPOTLIGHT_MPIRUN:-}" ]]; then
+  mpirun=$SPOTLIGHT_MPIRUN
+elif [[ -x "$root/.deps/venv/bin/mpirun" ]]; then
+  mpirun=$root/.deps/venv/bin/mpirun
+else
+  mpirun=$(command -v mpirun || true)
+fi
+version=$("${mpirun:-false}" --version 2>/dev/null | sed -n '1s/^.*(Open MPI) \([0-9]*\)\..*$/\1/p')
+if [[ "${version:-0}" -lt 5 ]]; then
+  echo "mpirun.sh: '${mpirun:-mpirun}' is not Open MPI 5 or later; run scripts/setup.sh, or set SPOTLIGHT_MPIRUN" >&2
+  exit 2
+fi
+
+# --with-ft marks only the first job as recoverable; a job spawned later would be torn down whole at its first loss, and
+# mpirun would hang at the end.
+export PRTE_MCA_state_base_recoverable=1
+export PRTE_MCA_state_base_notify_errors=1
+# Else MPI_Abort ends only its caller and the rest hangs.
+export PRTE_MCA_state_base_error_non_zero_exit=0
+# Else MPI_Finalize waits for the dead: it hung in half of the runs with a loss.
+export OMPI_MCA_async_mpi_finalize=1
+# The only point-to-point layer that is adapted to failures; without probing for others, start-up is 1 s shorter.
+export OMPI_MCA_pml=ob1
+export OMPI_MCA_btl=self,sm,tcp
+export OMPI_MCA_osc=^ucx,rdma
+# han crashes on repaired communicators.
+export OMPI_MCA_coll=^han
+# Lost peers are reported by us.
+export OMPI_MCA_btl_base_warn_peer_error=0
+# More ranks than cores are fine: coordinator and waiting ranks sleep.
+export PRTE_MCA_rmaps_default_mapping_policy=${PRTE_MCA_rmaps_default_mapping_policy:-:OVERSUBSCRIBE}
+# OpenMP would pin the threads of every rank to the same first cores.
+export OMP_PROC_BIND=${OMP_PROC_BIND:-false}
+if [[ $(id -u) -eq 0 ]]; then  # containers and CI
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+SPOTLIGHT_EXIT_FILE=$(mktemp) || exit 74
+export SPOTLIGHT_EXIT_FILE
+trap 'rm -f "$SPOTLIGHT_EXIT_FILE"' EXIT
+
+first_stop=
+stop() {
+  if [[ -z "$first_stop" ]]; then
+    first_stop=$SECONDS
+    echo "mpirun.sh: asked to stop; the run ends at the next step border" >&2
+  elif ((SECONDS - first_stop >= 2)); then  # one Ctrl-C or timeout(1) may arrive twice
+    kill -TERM "$pid" 2>/dev/null
+  fi
+}
+trap stop INT TERM USR1
+
+# A process group of its own (set -m), so that the terminal's Ctrl-C reaches this script only. USR1 is ignored until
+# mpirun and the ranks have set their handlers; to be sure it arrives, it is repeated until the end.
+set -m
+(trap '' USR1; exec "$mpirun" --with-ft ulfm --bind-to none "$@") </dev/null &
+pid=$!
+set +m
+while kill -0 "$pid" 2>/dev/null; do
+  if [[ -n "$first_stop" ]]; then
+    kill -USR1 "$pid" 2>/dev/null
+    sleep 1 & wait $! 2>/dev/null
+  else
+    wait "$pid"  # comes back at a trapped signal, too
+  fi
+done
+wait "$pid"
+code=$?
+agreed=$(cat "$SPOTLIGHT_EXIT_FILE" 2>/dev/null)
+if [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then
+  code=$agreed
+elif [[ -z "$agreed" && -n "$first_stop" && "$code" -eq 0 ]]; then
+  code=75  # the ranks were still starting and died of the signal, which mpirun takes for a success
+fi
+exit "$code"

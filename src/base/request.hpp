@@ -1,0 +1,41 @@
+// What is queued and what comes back: a request is one (kind, prompt, seed) to denoise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/image.hpp"
+
+namespace spotlight {
+
+enum class RequestKind : std::uint8_t {
+  kRollout = 0,   // trained on: window latents and log-probs come back
+  kExplore = 1,   // only its reward is wanted, to rank seeds
+  kEvaluate = 2,  // held-out prompt, ODE, evaluation weights
+};
+
+struct Request {
+  std::uint64_t id = 0;  // unique in the run
+  RequestKind kind = RequestKind::kRollout;
+  std::uint32_t iteration = 0;       // whose groups it belongs to
+  std::uint32_t prompt_index = 0;    // in the training or (kEvaluate) evaluation prompt list
+  std::uint64_t seed = 0;            // names one whole noise stream of the prompt
+  std::uint64_t weight_version = 0;  // weights to denoise with
+  std::uint32_t window_begin = 0;    // SDE window [begin, end): the steps that are stochastic and trained
+  std::uint32_t window_end = 0;
+  bool keep_image = false;  // the image itself is wanted too
+};
+
+// One denoised and scored request.
+struct Sample {
+  Request request;
+  std::uint32_t rank = 0;         // who computed it
+  double reward = 0;              // weighted sum of `terms`
+  std::vector<double> terms;      // one score per reward term, in the order of the input; NaN: not scored
+  std::vector<float> latents;     // kRollout: [window + 1, S, C] latents before each window step and after the last
+  std::vector<float> log_probs;   // kRollout: [window], mean over elements, of latents[i + 1] given latents[i]
+  Image image;                    // empty unless keep_image
+};
+
+}  // namespace spotlight

@@ -1,0 +1,54 @@
+// Request and reply between workers and the coordinator, over the network or inside one process.
+//
+// The network form is ZeroMQ (ROUTER and DEALER over TCP), so the death of a worker never touches anybody's MPI state.
+// It is encrypted and authenticated by CURVE: the server makes a key pair per run, and only who was told its address
+// (which holds the public key and travels over World::Broadcast) can talk to it; the key itself never travels in clear.
+// No wait is unbounded and none polls.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/messages.hpp"
+#include "comm/peer_lost.hpp"
+
+namespace spotlight {
+
+class Client {
+ public:
+  virtual ~Client() = default;
+  // Sends `request` and returns the reply. One call at a time. Throws PeerLost if the server is silent longer than the
+  // detection time; a later call may succeed again, late replies are dropped.
+  virtual Bytes Call(const Bytes& request) = 0;
+};
+
+// Makes the reply to a request.
+using Handler = std::function<Bytes(const Bytes&)>;
+
+class Server {
+ public:
+  virtual ~Server() = default;
+  // Waits at most `timeout` for one request and answers it. False: there was none, or a signal came. What `handler`
+  // throws comes out of here, and its caller gets no reply.
+  virtual bool ServeOne(const Handler& handler, std::chrono::milliseconds timeout) = 0;
+};
+
+class NetworkServer : public Server {
+ public:
+  // What MakeClient needs: "tcp://host:port key". A secret of the run: whoever has it can talk to the server.
+  virtual std::string address() const = 0;
+};
+
+// Listens on a free port of the loop-back interface if `host` is "127.0.0.1", else on all interfaces, telling clients
+// the name `host`. Keep it alive until all clients have had their last reply; its end waits at most a second for that.
+std::unique_ptr<NetworkServer> MakeServer(const std::string& host);
+// Throws InternalError if `address` is malformed; that nobody listens there shows at the first call.
+std::unique_ptr<Client> MakeClient(const std::string& address, std::chrono::milliseconds detection_time);
+
+// One process plays all roles: ServeOne runs one `turn` of the worker, whose client calls the handler directly. True if
+// it called at all; `timeout` is not used.
+std::unique_ptr<Server> MakeLocalServer(std::function<void(Client&)> turn);
+
+}  // namespace spotlight

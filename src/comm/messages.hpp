@@ -1,0 +1,129 @@
+// The schema of the control plane: every message between the coordinator and its workers.
+//
+// A worker (trainer or explorer) asks, the coordinator answers; one request, one reply. A new message is one struct,
+// its place at the END of `Message` (the place is its type number on the wire), and one Fields function in
+// messages.cpp, which serves writing and reading alike. A changed struct needs a new kMessageVersion.
+//
+// On the wire: header {magic u32, version u16, type u16, run id u64, body bytes u64}, then the fields in order, little
+// endian, no padding; a text, list or array is its length (u64) and its elements. Decode checks every one of these and
+// never reads past the end; what does not fit throws MessageError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/request.hpp"
+#include "comm/world.hpp"
+
+namespace spotlight {
+
+using Bytes = std::vector<std::byte>;
+
+inline constexpr std::uint16_t kMessageVersion = 1;
+
+// Not a message of this run and version, or a damaged one.
+class MessageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Worker: give me something to do. Answered by Work, Wait, Train, Save, Export or Finish.
+struct Pull {
+  std::uint32_t rank = 0;
+  Role role = Role::kExplorer;
+  std::uint32_t capacity = 0;        // at most so many requests
+  std::uint64_t weight_version = 0;  // that the worker holds
+  std::vector<double> busy_seconds;  // since its last Pull, by use in the order of plan/ledger.hpp's Use
+};
+
+struct Work {
+  std::vector<Request> requests;
+};
+
+// Nothing to do now: ask again after so long.
+struct Wait {
+  std::uint32_t milliseconds = 0;
+};
+
+// Worker: these requests are done. Answered by Ack.
+struct Push {
+  std::uint32_t rank = 0;
+  std::vector<Sample> samples;
+};
+
+struct Ack {};
+
+// Worker: answered by Weights.
+struct FetchWeights {
+  std::uint64_t version = 0;
+  bool ema = false;  // the evaluation weights (moving average) of that version
+};
+
+struct Weights {
+  std::uint64_t version = 0;
+  bool ema = false;
+  std::uint64_t checksum = 0;  // Checksum(values)
+  std::vector<float> values;   // every trained parameter, in the model's order
+};
+
+struct TrainSample {
+  Sample sample;
+  double advantage = 0;
+};
+
+// Coordinator: train one iteration. The trainer sends Trained when it is done.
+struct Train {
+  std::uint32_t iteration = 0;
+  std::vector<TrainSample> samples;
+};
+
+// Trainer: answered by Ack.
+struct Trained {
+  std::uint32_t iteration = 0;
+  std::map<std::string, double> metrics;
+  std::uint64_t next_version = 0;
+  std::vector<float> weights;
+  std::vector<float> ema_weights;  // empty: evaluation uses `weights`
+};
+
+// Coordinator: write a checkpoint of the trainer's state into `path`. The trainer sends Saved.
+struct Save {
+  std::string path;
+  std::uint64_t step = 0;
+};
+
+// Trainer: Save or Export is done; answered by Ack.
+struct Saved {};
+
+// Coordinator: write the weights into `path` for others to load. The trainer sends Saved.
+struct Export {
+  std::string path;
+  std::string kind;  // as the driver names them, e.g. "lora", "transformer"
+};
+
+// Coordinator: there is no more work, leave.
+struct Finish {};
+
+// Worker: I cannot go on (answered by Finish); coordinator: your message made no sense.
+struct Failed {
+  std::string text;
+  std::int32_t exit_code = 0;  // base/error.hpp, ExitCode
+};
+
+using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Export,
+                             Finish, Failed>;
+
+Bytes Encode(const Message& message, std::uint64_t run_id);
+// Throws MessageError.
+Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id);
+
+// Order-dependent 64-bit hash of the values' bits: the same weights on both sides of a copy.
+std::uint64_t Checksum(std::span<const float> values);
+
+}  // namespace spotlight

@@ -1,0 +1,14 @@
+// The loss of a peer: neither a user mistake nor a bug. Whoever calls a peer handles it.
+#pragma once
+
+#include <stdexcept>
+
+namespace spotlight {
+
+// The peer died, left, or was silent longer than the detection time.
+class PeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace spotlight

@@ -1,0 +1,222 @@
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/mpi_call.hpp"
+#include "comm/watchdog.hpp"
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+namespace spotlight {
+namespace {
+
+bool LaunchedByMpirun() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
+         std::getenv("PMI_RANK") != nullptr;
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+bool HasFaultTolerance() {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  void* value = nullptr;
+  int found = 0;
+  MPI_CHECK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &value, &found));
+  return found != 0 && *static_cast<int*>(value) != 0;
+#else
+  return false;
+#endif
+}
+
+// Sends a byte from every rank to every other: a peer's address is looked up at the first message, and that look-up
+// blocks for ever if the peer has died by then.
+void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit) {
+  int size = 0;
+  MPI_CHECK(MPI_Comm_size(comm, &size));
+  std::vector<char> in(static_cast<std::size_t>(size));
+  const char out = 0;
+  std::vector<MPI_Request> requests(2 * in.size(), MPI_REQUEST_NULL);
+  for (int peer = 0; peer < size; ++peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    MPI_CHECK(MPI_Irecv(&in[p], 1, MPI_CHAR, peer, 0, comm, &requests[2 * p]));
+    MPI_CHECK(MPI_Isend(&out, 1, MPI_CHAR, peer, 0, comm, &requests[2 * p + 1]));
+  }
+  WaitAll(comm, std::move(requests), limit);
+}
+
+}  // namespace
+
+enum class World::Call : int { kBroadcast = 1, kAllGather, kAgreeExit };
+
+WorldEnding::WorldEnding(int code)
+    : std::runtime_error(fmt::format("another rank ends the run (exit code {})", code)), code_(code) {}
+
+int WorseExit(int a, int b) {
+  constexpr std::array<int, 4> kFromBest = {kExitFinished, kExitStopped, kExitUsage, kExitFile};
+  const auto severity = [&](int code) { return std::find(kFromBest.begin(), kFromBest.end(), code) - kFromBest.begin(); };
+  return severity(a) >= severity(b) ? a : b;
+}
+
+World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(limit), host_(HostName()) {
+  SetProcessName(fmt::format("rank 0 on {}", host_));
+  if (!LaunchedByMpirun()) return;
+  std::signal(SIGPIPE, SIG_IGN);  // MPI may write to the socket of a peer that has died
+  const Watchdog watchdog("starting MPI", limit, kExitInternal);
+  int provided = 0;
+  MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+  mpi_ = std::make_unique<Mpi>();
+  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &mpi_->world));
+  MPI_CHECK(MPI_Comm_set_errhandler(mpi_->world, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Comm_rank(mpi_->world, &rank_));
+  MPI_CHECK(MPI_Comm_size(mpi_->world, &size_));
+  SetProcessName(fmt::format("rank {} on {}", rank_, host_));
+  WriteExitCode(kExitInternal);  // stands if this process dies
+  TouchAll(mpi_->world, limit_);
+  fault_tolerant_ = HasFaultTolerance();
+
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split_type(mpi_->world, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
+  MPI_CHECK(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Comm_size(node, &local_ranks_));
+  MPI_CHECK(MPI_Comm_rank(node, &local_index_));
+  MPI_CHECK(MPI_Comm_free(&node));
+}
+
+World::~World() {
+  if (!finished_) Finish(AgreeExit(kExitInternal));
+}
+
+void World::AssignRoles(int trainers) {
+  const char* wish = std::getenv("SPOTLIGHT_ROLE");
+  const std::vector<std::string> wishes =
+      mpi_ ? AllGather(wish != nullptr ? wish : "") : std::vector<std::string>(1);
+  const std::vector<Role> roles = PlanRoles(trainers, wishes);
+  role_ = roles[static_cast<std::size_t>(rank_)];
+  trainers_ = trainers;
+  if (role_ != Role::kAll) {
+    explorers_ = size_ - 1 - trainers;
+    coordinator_ = static_cast<int>(std::find(roles.begin(), roles.end(), Role::kCoordinator) - roles.begin());
+    trainer_index_ =
+        role_ == Role::kTrainer ? static_cast<int>(std::count(roles.begin(), roles.begin() + rank_, role_)) : -1;
+  }
+  SetProcessName(fmt::format("rank {} ({}) on {}", rank_, RoleName(role_), host_));
+  if (!mpi_) return;
+  const Watchdog watchdog("splitting the world", limit_, kExitInternal);
+  MPI_CHECK(MPI_Comm_split(mpi_->world, trainer_index_ >= 0 ? 0 : MPI_UNDEFINED, rank_, &mpi_->trainers));
+  if (mpi_->trainers == MPI_COMM_NULL) return;
+  MPI_CHECK(MPI_Comm_set_errhandler(mpi_->trainers, MPI_ERRORS_RETURN));
+  TouchAll(mpi_->trainers, limit_);
+}
+
+// All ranks tell each other which collective they are in. Returns the exit code of those that are leaving.
+int World::Meet(Call call, int exit_code) {
+  const std::array<int, 2> mine = {static_cast<int>(call), exit_code};
+  std::vector<int> all(2 * static_cast<std::size_t>(size_));
+  std::vector<MPI_Request> request(1);
+  MPI_CHECK(MPI_Iallgather(mine.data(), 2, MPI_INT, all.data(), 2, MPI_INT, mpi_->world, request.data()));
+  WaitAll(mpi_->world, request, limit_);
+  bool same = true;
+  bool ending = false;
+  int worst = kExitFinished;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    same = same && all[i] == mine[0];
+    ending = ending || all[i] == static_cast<int>(Call::kAgreeExit);
+    worst = WorseExit(worst, all[i + 1]);
+  }
+  if (ending && call != Call::kAgreeExit) throw WorldEnding(worst);
+  SPOTLIGHT_REQUIRE(same || ending, "ranks are in different collective calls");
+  return worst;
+}
+
+std::string World::Broadcast(const std::string& text, int root) {
+  if (!mpi_) return text;
+  Meet(Call::kBroadcast, kExitFinished);
+  std::string result = rank_ == root ? text : std::string();
+  std::uint64_t length = result.size();
+  std::vector<MPI_Request> request(1);
+  MPI_CHECK(MPI_Ibcast(&length, 1, MPI_UINT64_T, root, mpi_->world, request.data()));
+  WaitAll(mpi_->world, request, limit_);
+  SPOTLIGHT_REQUIRE(length <= INT_MAX, "text to broadcast");
+  result.resize(length);
+  MPI_CHECK(MPI_Ibcast(result.data(), static_cast<int>(length), MPI_CHAR, root, mpi_->world, request.data()));
+  WaitAll(mpi_->world, request, limit_);
+  return result;
+}
+
+std::vector<std::string> World::AllGather(const std::string& text) {
+  if (!mpi_) return {text};
+  Meet(Call::kAllGather, kExitFinished);
+  const auto n = static_cast<std::size_t>(size_);
+  const int length = static_cast<int>(text.size());
+  std::vector<int> lengths(n);
+  std::vector<MPI_Request> request(1);
+  MPI_CHECK(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, mpi_->world, request.data()));
+  WaitAll(mpi_->world, request, limit_);
+  std::vector<int> begins(n);
+  std::exclusive_scan(lengths.begin(), lengths.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(begins.back() + lengths.back()), '\0');
+  MPI_CHECK(MPI_Iallgatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(), MPI_CHAR,
+                            mpi_->world, request.data()));
+  WaitAll(mpi_->world, request, limit_);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < n; ++r) {
+    texts.push_back(all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(lengths[r])));
+  }
+  return texts;
+}
+
+int World::AgreeExit(int code) noexcept {
+  if (!mpi_) return code;
+  try {
+    return Meet(Call::kAgreeExit, code);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return WorseExit(code, kExitInternal);
+  }
+}
+
+int World::Finish(int code) noexcept {
+  if (finished_) return code;
+  finished_ = true;
+  if (!mpi_) return code;
+  WriteExitCode(code);
+  const Watchdog watchdog("ending MPI", std::min<std::chrono::milliseconds>(limit_, std::chrono::seconds(10)), code);
+  if (mpi_->trainers != MPI_COMM_NULL) MPI_Comm_free(&mpi_->trainers);
+  MPI_Comm_free(&mpi_->world);
+  MPI_Finalize();
+  return code;
+}
+
+void World::Abort(int code) {
+  if (mpi_) {
+    WriteExitCode(code);
+    MPI_Abort(MPI_COMM_WORLD, code);
+  }
+  _exit(code);
+}
+
+// For scripts/mpirun.sh: mpirun itself hides the ranks' exit codes when fault tolerance is on.
+void World::WriteExitCode(int code) const noexcept {
+  const char* path = std::getenv("SPOTLIGHT_EXIT_FILE");
+  if (rank_ != 0 || path == nullptr) return;
+  std::ofstream(path) << code << '\n';
+}
+
+}  // namespace spotlight

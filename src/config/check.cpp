@@ -1,0 +1,129 @@
+#include "config/check.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/error.hpp"
+
+namespace spotlight {
+namespace {
+
+// "train/updates (inputs/geneval.ini:31)": a key and where its value came from.
+std::string Key(const Config& config, const std::string& name) {
+  const auto source = config.sources.find(name);
+  return fmt::format("{} ({})", name, source == config.sources.end() ? "default" : source->second);
+}
+
+void RequireGiven(const std::string& name, const std::string& value) {
+  if (value.empty()) {
+    throw UserError(fmt::format("{} is not given; add it to the input (spotlight --describe {} explains it)", name,
+                                name.substr(0, name.find('/'))));
+  }
+}
+
+void CheckWindow(const Config& config) {
+  const SamplerConfig& sampler = config.sampler;
+  if (sampler.window_first > sampler.window_last) {
+    throw UserError(fmt::format("{} = {} is greater than {} = {}; the window starts between the two",
+                                Key(config, "sampler/window_first"), sampler.window_first,
+                                Key(config, "sampler/window_last"), sampler.window_last));
+  }
+  // The last step ends without noise: the deviation of the Flow- and Dance-SDE, and with it a probability, is that of
+  // a step to sigma 0, which only CPS defines.
+  const bool may_be_last = sampler.noise == SamplerConfig::Noise::kCps;
+  const int usable = may_be_last ? sampler.steps : sampler.steps - 1;
+  const int end = sampler.window_last + sampler.window_size;
+  if (end > usable) {
+    throw UserError(fmt::format(
+        "{} = {} plus {} = {} makes the stochastic window end at step {}, but {} = {} leaves {} steps that may be "
+        "stochastic{}; make the window smaller or earlier, or take more steps",
+        Key(config, "sampler/window_last"), sampler.window_last, Key(config, "sampler/window_size"),
+        sampler.window_size, end, Key(config, "sampler/steps"), sampler.steps, usable,
+        may_be_last ? "" : " (all but the last, which has no noise; sampler/noise = cps may use that one too)"));
+  }
+}
+
+void CheckSchedule(const Config& config, const std::string& name, int steps) {
+  if (config.sampler.schedule == SamplerConfig::Schedule::kQwen && steps < 2) {
+    throw UserError(fmt::format(
+        "{} = {} is too few for {} = qwen, which stretches the steps between the first and the last; take 2 or more",
+        Key(config, name), steps, Key(config, "sampler/schedule")));
+  }
+}
+
+void CheckBatches(const Config& config) {
+  const std::int64_t samples = std::int64_t{config.group.prompts} * config.group.images;
+  const std::int64_t pairs = samples * config.sampler.window_size;
+  const std::int64_t parts = std::int64_t{config.train.updates} * config.ranks.trainers;
+  if (parts > pairs) {
+    throw UserError(fmt::format(
+        "{} = {} times {} = {} asks for {} parts of an iteration, but {} = {} x {} = {} x {} = {} gives only {} "
+        "(sample, step) pairs; take fewer updates or more images",
+        Key(config, "train/updates"), config.train.updates, Key(config, "ranks/trainers"), config.ranks.trainers, parts,
+        Key(config, "group/prompts"), config.group.prompts, Key(config, "group/images"), config.group.images,
+        Key(config, "sampler/window_size"), config.sampler.window_size, pairs));
+  }
+  if (config.explore.seeds > 0 && config.explore.seeds < config.group.images) {
+    throw UserError(fmt::format(
+        "{} = {} is fewer than {} = {}: the images of a group are chosen from the seeds explored; take at least {} "
+        "seeds, or 0 for no exploration",
+        Key(config, "explore/seeds"), config.explore.seeds, Key(config, "group/images"), config.group.images,
+        config.group.images));
+  }
+}
+
+void CheckReward(const Config& config) {
+  double total = 0;
+  for (const WeightedName& term : config.reward.terms) total += std::abs(term.weight);
+  if (total == 0) {
+    throw UserError(
+        fmt::format("{} has no term with a weight other than 0, so that nothing could be learnt; "
+                    "write name:weight (spotlight --list rewards names them)",
+                    Key(config, "reward/terms")));
+  }
+}
+
+}  // namespace
+
+void CheckConfig(const Config& config) {
+  RequireGiven("model/path", config.model.path);
+  RequireGiven("prompts/train", config.prompts.train);
+  RequireGiven("prompts/eval", config.prompts.eval);
+  if (config.lora.rank > 0 && config.lora.targets.empty()) {
+    throw UserError(fmt::format("{} = {} asks for adapters, but {} is an empty list; name a layer, or set rank = 0",
+                                Key(config, "lora/rank"), config.lora.rank, Key(config, "lora/targets")));
+  }
+  CheckSchedule(config, "sampler/steps", config.sampler.steps);
+  CheckSchedule(config, "eval/steps", config.eval.steps);
+  CheckWindow(config);
+  CheckBatches(config);
+  CheckReward(config);
+}
+
+void CheckPretrain(const Config& config) {
+  const PretrainConfig& pretrain = config.pretrain;
+  const int sum = pretrain.rope_frame + pretrain.rope_height + pretrain.rope_width;
+  if (sum != pretrain.head_dim) {
+    throw UserError(
+        fmt::format("pretrain/rope_frame + rope_height + rope_width = {} + {} + {} = {} must be {} = {}: "
+                    "every channel of a head rotates with one of the three",
+                    pretrain.rope_frame, pretrain.rope_height, pretrain.rope_width, sum,
+                    Key(config, "pretrain/head_dim"), pretrain.head_dim));
+  }
+}
+
+void CheckRanks(const Config& config, int ranks) {
+  const int trainers = config.ranks.trainers;
+  const int needed = trainers + 1;
+  const bool one_takes_all = ranks == 1 && trainers == 1;
+  if (!one_takes_all && ranks < needed) {
+    throw UserError(fmt::format(
+        "{} = {} needs {} ranks (1 coordinator + {} trainers; further ones are spot ranks), "
+        "but {} were started; start mpirun -np {} or more, or set ranks/trainers={}",
+        Key(config, "ranks/trainers"), trainers, needed, trainers, ranks, needed, ranks > 1 ? ranks - 1 : 1));
+  }
+}
+
+}  // namespace spotlight

@@ -1,0 +1,163 @@
+#include "config/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "config/field_types.hpp"
+#include "config/suggest.hpp"
+
+namespace spotlight {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: spotlight INPUT.ini [section/key=value ...]           post-train a model\n"
+    "       spotlight pretrain INPUT.ini [section/key=value ...]  train a small base model\n"
+    "       spotlight -r latest [-d DIR]                          go on from the last checkpoint\n"
+    "       spotlight INPUT.ini --check | --dry-run               test the input; plan memory, time and cost\n"
+    "       spotlight --help                                      all options";
+
+// What CLI11 fills in.
+struct Options {
+  CommandLine line;
+  std::vector<std::string> words;  // pretrain, the input, overrides
+  std::string list;
+  bool check = false;
+  bool dry_run = false;
+  bool show_config = false;
+  bool version = false;
+  bool help = false;
+};
+
+void AddOptions(CLI::App& app, Options& options) {
+  app.set_help_flag();  // ours, so that --help is a mode like the others
+  app.add_option("words", options.words)->group("");
+  app.add_flag("--check", options.check, "test the input and the files that it names, then stop");
+  app.add_flag("--dry-run", options.dry_run, "as --check, and show batches, memory, time and cost");
+  app.add_flag("--show-config", options.show_config, "show how this program was built");
+  app.add_option("--describe", options.line.describe_section, "show the keys of a section, or of all")
+      ->expected(0, 1)
+      ->type_name("[SECTION]");
+  app.add_option("--list", options.list, "show what may be named in the input: rewards")->type_name("WHAT");
+  app.add_option("-r,--restart", options.line.restart, "go on from a checkpoint: latest, or its path")
+      ->type_name("WHERE");
+  app.add_option("-d,--directory", options.line.directory, "where results go, as run/directory=DIR")->type_name("DIR");
+  app.add_option("-t,--time", options.line.time_limit, "stop in time with a checkpoint, as run/time_limit=hh:mm:ss")
+      ->type_name("hh:mm:ss");
+  app.add_flag("--version", options.version, "show the version");
+  app.add_flag("-h,--help", options.help, "show this");
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+// The words are put into pretrain, input and overrides.
+void SortWords(const std::vector<std::string>& words, CommandLine& line) {
+  for (const std::string& word : words) {
+    if (word == "pretrain" && !line.pretrain && line.input.empty() && line.overrides.empty()) {
+      line.pretrain = true;
+    } else if (word.find('=') != std::string::npos) {
+      ParseOverride(word);
+      line.overrides.push_back(word);
+    } else if (line.input.empty()) {
+      line.input = word;
+    } else {
+      throw UserError(
+          fmt::format("command line: '{}' after the input file {} is neither an option nor an override "
+                      "(section/key=value, without spaces)",
+                      word, line.input));
+    }
+  }
+}
+
+CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
+  using Mode = CommandLine::Mode;
+  if (options.help) return Mode::kHelp;
+  std::vector<std::pair<const char*, Mode>> chosen;
+  if (options.check) chosen.emplace_back("--check", Mode::kCheck);
+  if (options.dry_run) chosen.emplace_back("--dry-run", Mode::kDryRun);
+  if (options.show_config) chosen.emplace_back("--show-config", Mode::kShowConfig);
+  if (options.version) chosen.emplace_back("--version", Mode::kVersion);
+  if (app.count("--describe") > 0) chosen.emplace_back("--describe", Mode::kDescribe);
+  if (app.count("--list") > 0) {
+    if (options.list != "rewards") {
+      throw UserError(fmt::format("command line: --list {}: what can be listed is rewards", options.list));
+    }
+    chosen.emplace_back("--list", Mode::kListRewards);
+  }
+  if (chosen.empty()) return options.line.pretrain ? Mode::kPretrain : Mode::kRun;
+  if (chosen.size() > 1) {
+    throw UserError(
+        fmt::format("command line: {} and {} exclude each other; give one", chosen[0].first, chosen[1].first));
+  }
+  return chosen[0].second;
+}
+
+bool NeedsInput(CommandLine::Mode mode) {
+  using Mode = CommandLine::Mode;
+  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kCheck || mode == Mode::kDryRun;
+}
+
+}  // namespace
+
+CommandLine ParseCommandLine(int argc, const char* const* argv) {
+  if (argc <= 1) throw UserError(kUsage);
+  CLI::App app;
+  Options options;
+  AddOptions(app, options);
+  app.allow_extras();  // to name the nearest option
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    throw UserError(fmt::format("command line: {} (spotlight --help lists the options)", error.what()));
+  }
+  if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
+    const std::string name = unknown[0].substr(0, unknown[0].find('='));
+    const std::string nearest = NearestName(name, OptionNames(app));
+    throw UserError(fmt::format("command line: unknown option {};{} (spotlight --help lists the options)", unknown[0],
+                                nearest.empty() ? "" : " did you mean " + nearest + "?"));
+  }
+  CommandLine line = options.line;
+  SortWords(options.words, line);
+  options.line.pretrain = line.pretrain;
+  line.mode = ChooseMode(app, options);
+  if (app.count("--directory") > 0) line.overrides.push_back("run/directory=" + line.directory);
+  if (app.count("--time") > 0) {
+    if (ParseDuration(line.time_limit) < 0) {
+      throw UserError(fmt::format("command line: -t {} is not a time; write hh:mm:ss", line.time_limit));
+    }
+    line.overrides.push_back("run/time_limit=" + line.time_limit);
+  }
+  if (!NeedsInput(line.mode)) return line;
+  if (!line.input.empty()) {
+    RequireInputFile(line.input);
+  } else if (line.restart.empty()) {
+    throw UserError(fmt::format("command line: there is no input file\n{}", kUsage));
+  }
+  return line;
+}
+
+std::string HelpText() {
+  CLI::App app;
+  Options options;
+  AddOptions(app, options);
+  std::string text = fmt::format("{}\n\noptions:\n", kUsage);
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    text += fmt::format("  {:<28} {}\n", option->get_name() + " " + option->get_type_name(), option->get_description());
+  }
+  text +=
+      "\nPrecedence: defaults < input < command line. Exit codes: 0 finished, 1 internal error,\n"
+      "2 wrong input or usage, 74 file system, 75 stopped early with a good checkpoint: -r latest goes on.\n";
+  return text;
+}
+
+}  // namespace spotlight

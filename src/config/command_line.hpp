@@ -1,0 +1,28 @@
+// The command line: what to do, with which input, overridden by what.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spotlight {
+
+struct CommandLine {
+  enum class Mode { kRun, kPretrain, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
+  Mode mode = Mode::kRun;
+  bool pretrain = false;               // the word `pretrain` was given, also with --check or --dry-run
+  std::string input;                   // may be empty only with `restart` or where no input is needed
+  std::vector<std::string> overrides;  // "section/key=value"; -d and -t are appended as run/directory, run/time_limit
+  std::string restart;                 // "latest" or a path; empty: a new run
+  std::string directory;               // of -d
+  std::string time_limit;              // of -t, "hh:mm:ss"
+  std::string describe_section;        // of --describe; empty: all sections
+};
+
+// Throws UserError (kExitUsage) for a mistake, with the nearest option, key or input file; without any argument the
+// message is the five lines of usage. An input file that is not there is refused here, before MPI or a GPU is touched.
+CommandLine ParseCommandLine(int argc, const char* const* argv);
+
+// One screen.
+std::string HelpText();
+
+}  // namespace spotlight

@@ -1,0 +1,185 @@
+#include "config/fields.hpp"
+
+#include "config/field_types.hpp"
+
+namespace spotlight {
+namespace {
+
+constexpr OnResume kFixed = OnResume::kFixed;
+constexpr OnResume kMayChange = OnResume::kMayChange;
+
+// The block's linear layers that an adapter may be attached to, by their diffusers names.
+std::vector<std::string> LoraTargets() { return LoraConfig{}.targets; }
+
+std::vector<Field> RunFields(RunConfig& c) {
+  return {
+      Whole64("seed", c.seed, kFixed, "keys all noise and all draws of the run"),
+      Whole("iterations", c.iterations, AtLeast(0), kMayChange, "rollout, training and publication, so many times"),
+      Text("directory", c.directory, kMayChange, "where results go; empty: run/<input's stem>-<date>-<time>"),
+      Duration("time_limit", c.time_limit, kMayChange, "stop in time with a checkpoint; empty: no limit"),
+  };
+}
+
+std::vector<Field> ModelFields(ModelConfig& c) {
+  return {
+      InputPath("path", c.path, "folder of the model in diffusers' layout; required"),
+      Choice("precision", c.precision, {"fp32"}, kFixed, "of weights and activations"),
+      Flag("recompute", c.recompute, kMayChange,
+           "recompute each block in the backward pass: less memory, one more forward pass"),
+  };
+}
+
+std::vector<Field> LoraFields(LoraConfig& c) {
+  return {
+      Whole("rank", c.rank, AtLeast(0), kFixed, "rank of the adapters; 0: all weights are trained"),
+      Real("alpha", c.alpha, AtLeast(0), kFixed, "adapters are scaled by alpha / rank; 0: alpha = rank"),
+      NameList("targets", c.targets, LoraTargets(), kFixed, "layers of each block that get an adapter"),
+  };
+}
+
+std::vector<Field> PromptsFields(PromptsConfig& c) {
+  return {
+      InputPath("train", c.train, "prompts trained on: GenEval .jsonl or a line each in .txt; required"),
+      InputPath("eval", c.eval, "held-out prompts, same formats; required"),
+      WeightList("tag_weights", c.tag_weights, AtLeast(0), kFixed,
+                 "how often a prompt of a tag is drawn; empty: every prompt equally often"),
+  };
+}
+
+std::vector<Field> SamplerFields(SamplerConfig& c) {
+  return {
+      Whole("steps", c.steps, Between(1, 1000), kFixed, "denoising steps of a rollout"),
+      Whole("height", c.height, Between(16, 4096), kFixed, "pixels", 16),
+      Whole("width", c.width, Between(16, 4096), kFixed, "pixels", 16),
+      Choice("schedule", c.schedule, {"linear", "qwen"}, kFixed,
+             "sigmas: equally spaced, or shifted by image size as Qwen-Image's"),
+      Choice("noise", c.noise, {"flow", "dance", "cps"}, kFixed, "stochastic step: Flow-SDE, Dance-SDE or CPS"),
+      Real("noise_level", c.noise_level, Above(0), kFixed, "strength of that step's noise"),
+      Whole("window_size", c.window_size, Between(1, 1000), kFixed,
+            "steps that are stochastic and trained; the others are ODE steps"),
+      Whole("window_first", c.window_first, Between(0, 999), kFixed, "the window starts at a step drawn from here ..."),
+      Whole("window_last", c.window_last, Between(0, 999), kFixed, "... to here, both included, each iteration"),
+      Real("guidance", c.guidance, AtLeast(1), kFixed, "classifier-free guidance scale; 1: none"),
+      Text("negative_prompt", c.negative_prompt, kFixed, "what guidance leads away from"),
+      Whole("batch", c.batch, Between(1, 65536), kMayChange, "per rank: requests denoised together"),
+  };
+}
+
+std::vector<Field> GroupFields(GroupConfig& c) {
+  return {
+      Whole("prompts", c.prompts, Between(1, 1e6), kFixed, "global: prompts of an iteration"),
+      Whole("images", c.images, Between(2, 1e6), kFixed, "global: images of a prompt, compared with each other"),
+  };
+}
+
+std::vector<Field> ExploreFields(ExploreConfig& c) {
+  return {
+      Whole("seeds", c.seeds, Between(0, 1e6), kFixed, "seeds tried per prompt, at least group/images; 0: off"),
+      Choice("budget", c.budget, {"fixed", "deadline"}, kFixed, "try all of them, or as many as fit beside training"),
+      Choice("select", c.select, {"variance", "halves"}, kFixed,
+             "roll out the subset of most variance, or best and worst halves"),
+      Real("grace", c.grace, Between(0, 1), kMayChange,
+           "share of an iteration that training's end may wait for explorers"),
+  };
+}
+
+std::vector<Field> RewardFields(RewardConfig& c) {
+  return {
+      WeightList("terms", c.terms, {-1e6, 1e6}, kFixed, "weighted sum of these; `--list rewards` names them"),
+      InputPath("detector", c.detector, "weights of the shape detector; empty: detector.safetensors beside the model"),
+  };
+}
+
+std::vector<Field> TrainFields(TrainConfig& c) {
+  return {
+      Real("lr", c.lr, Above(0), kFixed, "AdamW's learning rate"),
+      Whole("updates", c.updates, Between(1, 1e6), kFixed, "optimiser updates of an iteration"),
+      Whole("micro_batch", c.micro_batch, Between(1, 65536), kMayChange,
+            "per rank: (sample, step) pairs of a forward and backward pass; memory, and the order of sums"),
+      Real("clip_range", c.clip_range, Above(0), kFixed, "the ratio is clipped to 1 -+ this"),
+      Real("kl_beta", c.kl_beta, AtLeast(0), kFixed, "weight of the KL distance from the base model; 0: none"),
+      Real("advantage_clip", c.advantage_clip, Above(0), kFixed, "advantages are clipped to -+ this"),
+      Choice("advantage_std", c.advantage_std, {"group", "global"}, kFixed,
+             "rewards are divided by the deviation of their group or of all groups"),
+      Real("grad_norm", c.grad_norm, AtLeast(0), kFixed, "gradients are clipped to this norm; 0: never"),
+      Real("beta1", c.beta1, BelowOne(), kFixed, "AdamW's decay of the first moment"),
+      Real("beta2", c.beta2, BelowOne(), kFixed, "AdamW's decay of the second moment"),
+      Real("eps", c.eps, Above(0), kFixed, "AdamW's epsilon"),
+      Real("weight_decay", c.weight_decay, AtLeast(0), kFixed, "AdamW's decoupled weight decay"),
+      Real("ema_decay", c.ema_decay, BelowOne(), kFixed,
+           "per update: decay of the averaged weights that evaluation uses; 0: none kept"),
+      Real("ratio_tolerance", c.ratio_tolerance, AtLeast(0), kMayChange,
+           "warn if the ratio before the first update is further from 1"),
+  };
+}
+
+std::vector<Field> EvalFields(EvalConfig& c) {
+  return {
+      Whole("every", c.every, AtLeast(0), kMayChange, "iterations between evaluations; 0: first and last only"),
+      Whole("seeds", c.seeds, Between(1, 1e6), kFixed, "images of each held-out prompt"),
+      Whole("steps", c.steps, Between(1, 1000), kFixed, "ODE steps of an evaluation image"),
+  };
+}
+
+std::vector<Field> PretrainFields(PretrainConfig& c) {
+  return {
+      Whole("steps", c.steps, AtLeast(1), kFixed, "optimiser steps; the learning rate falls to 0 over them"),
+      Whole("batch", c.batch, Between(1, 65536), kFixed, "images of a step"),
+      Real("lr", c.lr, Above(0), kFixed, "AdamW's learning rate: vectors, embeddings, first and last layer"),
+      Real("matrix_lr", c.matrix_lr, Above(0), kFixed, "Muon's learning rate: the blocks' matrices"),
+      Whole("images", c.images, AtLeast(1), kFixed, "images drawn beforehand, then used in turn"),
+      Real("ema_decay", c.ema_decay, BelowOne(), kFixed, "per step: decay of the averaged weights that are written"),
+      Whole("eval_every", c.eval_every, AtLeast(0), kMayChange, "steps between evaluations; 0: last only"),
+      Whole("checkpoint_every", c.checkpoint_every, AtLeast(0), kMayChange,
+            "steps between checkpoints; 0: at the end only"),
+      Whole("text_width", c.text_width, Between(1, 65536), kFixed, "width of a word's embedding"),
+      Whole("num_layers", c.num_layers, Between(1, 1000), kFixed, "transformer blocks"),
+      Whole("num_heads", c.num_heads, Between(1, 1000), kFixed, "attention heads of a block"),
+      Whole("head_dim", c.head_dim, Between(2, 1024), kFixed, "width of a head; the sum of the three below", 2),
+      Whole("rope_frame", c.rope_frame, Between(2, 1024), kFixed, "channels that rotate with the frame", 2),
+      Whole("rope_height", c.rope_height, Between(2, 1024), kFixed, "channels that rotate with the row", 2),
+      Whole("rope_width", c.rope_width, Between(2, 1024), kFixed, "channels that rotate with the column", 2),
+  };
+}
+
+}  // namespace
+
+std::vector<Section> FieldList(Config& c) {
+  return {
+      {"run", "the run as a whole", RunFields(c.run)},
+      {"model", "the diffusion transformer that is post-trained", ModelFields(c.model)},
+      {"lora", "low-rank adapters instead of all weights", LoraFields(c.lora)},
+      {"prompts", "what is asked for", PromptsFields(c.prompts)},
+      {"sampler", "from noise to an image", SamplerFields(c.sampler)},
+      {"group", "how much is rolled out; independent of the number of ranks", GroupFields(c.group)},
+      {"explore", "spot ranks look for telling seeds while trainers train", ExploreFields(c.explore)},
+      {"reward", "how an image is judged", RewardFields(c.reward)},
+      {"train", "clipped policy loss (GRPO) and its optimiser", TrainFields(c.train)},
+      {"eval", "held-out prompts with fixed seeds", EvalFields(c.eval)},
+      {"ranks",
+       "who does what",
+       {Whole("trainers", c.ranks.trainers, AtLeast(1), kMayChange, "reserved ranks that train")}},
+      {"checkpoint",
+       "what a stopped run goes on from",
+       {Whole("every", c.checkpoint.every, AtLeast(0), kMayChange,
+              "iterations between checkpoints; 0: at the end only"),
+        Whole("keep", c.checkpoint.keep, AtLeast(1), kMayChange, "newest checkpoints that are kept")}},
+      {"output",
+       "pictures",
+       {Whole("grid_every", c.output.grid_every, AtLeast(0), kMayChange,
+              "iterations between sample grids; 0: first and last only"),
+        Whole("grid_images", c.output.grid_images, Between(1, 1024), kMayChange, "images in a grid")}},
+      {"cost",
+       "prices, for the cost table",
+       {Real("reserved_per_hour", c.cost.reserved_per_hour, AtLeast(0), kMayChange, "a reserved rank, per hour"),
+        Real("spot_per_hour", c.cost.spot_per_hour, AtLeast(0), kMayChange, "a spot rank, per hour"),
+        Text("currency", c.cost.currency, kMayChange, "of both prices")}},
+      {"device",
+       "the machine",
+       {Whole("threads", c.device.threads, Between(0, 4096), kMayChange,
+              "per rank; 0: the node's cores divided by its ranks")}},
+      {"pretrain", "`spotlight pretrain`: a small base model, drawn shapes, flow matching", PretrainFields(c.pretrain)},
+  };
+}
+
+}  // namespace spotlight

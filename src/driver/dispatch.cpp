@@ -1,0 +1,203 @@
+#include "driver/dispatch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace spotlight {
+namespace {
+
+constexpr std::uint32_t kWaitMilliseconds = 2;  // between two pulls of a worker that has nothing to do
+constexpr std::size_t kSmallestLease = 8;       // fewer samples a batch waste the matrix units
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool Trains(Role role) { return role == Role::kTrainer || role == Role::kAll; }
+
+}  // namespace
+
+Dispatch::Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server)
+    : config_(config),
+      run_id_(run_id),
+      server_(server),
+      ledger_(config.cost.reserved_per_hour, config.cost.spot_per_hour) {
+  for (std::uint32_t rank = 0; rank < roles.size(); ++rank) {
+    if (roles[rank] == Role::kCoordinator) continue;
+    workers_[rank].role = roles[rank];
+    workers_[rank].last_heard = Now();
+    explorers_ += roles[rank] == Role::kExplorer ? 1 : 0;
+  }
+}
+
+void Dispatch::BeginIteration() {
+  queue_ = RequestQueue();
+  samples_.clear();
+}
+
+void Dispatch::Add(std::vector<Request> requests) {
+  for (Request& request : requests) request.id = next_id_++;
+  queue_.Add(requests);
+}
+
+std::vector<Sample> Dispatch::Take(RequestKind kind) {
+  std::vector<Sample> taken;
+  for (auto& [id, sample] : samples_[kind]) taken.push_back(std::move(sample));
+  samples_[kind].clear();
+  return taken;
+}
+
+void Dispatch::StartTraining(Train train) {
+  trained_.reset();
+  trainers_left_ = 0;
+  for (auto& [rank, worker] : workers_) {
+    if (!Trains(worker.role)) continue;
+    worker.tasks.emplace_back(train);
+    ++trainers_left_;
+  }
+}
+
+void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
+  saved_ = false;
+  for (auto& [rank, worker] : workers_) {
+    if (!Trains(worker.role)) continue;
+    worker.tasks.emplace_back(Save{path, step});  // all trainers hold the same state: the first one writes it
+    return;
+  }
+}
+
+void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
+  published_.remove_if([&](const auto& entry) {
+    return entry.first == key || entry.first.version + 1 < key.version;
+  });
+  published_.emplace_front(key, std::move(values));
+}
+
+const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) const {
+  for (const auto& [published, values] : published_) {
+    if (published == key) return values;
+  }
+  FailRequire("published", __FILE__, __LINE__, "no weights of version " + std::to_string(key.version));
+}
+
+void Dispatch::ServeUntil(const std::function<bool()>& condition, const std::function<void()>& idle) {
+  using namespace std::chrono_literals;
+  while (!condition()) {
+    server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, 100ms);
+    if (failure_) throw *failure_;
+    idle();
+    const double limit = std::max(kDetectionSeconds, 10 * longest_turn_);
+    for (const auto& [rank, worker] : workers_) {
+      if (worker.role == Role::kAll || Now() - worker.last_heard < limit) continue;
+      throw WorkerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(worker.role)) +
+                           ") has been silent for " + std::to_string(static_cast<int>(limit)) + " s",
+                       kExitStopped);
+    }
+  }
+}
+
+void Dispatch::Finish() {
+  using namespace std::chrono_literals;
+  finishing_ = true;
+  const double deadline = Now() + std::max(kDetectionSeconds / 6, longest_turn_);
+  const auto all_left = [&] {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& entry) { return entry.second.finished || entry.second.role == Role::kAll; });
+  };
+  while (!all_left() && Now() < deadline) {
+    server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, 100ms);
+  }
+}
+
+Bytes Dispatch::Answer(const Bytes& bytes) {
+  Message reply = Ack{};
+  const Message message = Decode(bytes, run_id_);
+  if (const auto* pull = std::get_if<Pull>(&message)) {
+    reply = AnswerPull(*pull);
+  } else if (const auto* push = std::get_if<Push>(&message)) {
+    AcceptPush(*push);
+  } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
+    const std::vector<float>& values = PublishedWeights({fetch->version, fetch->ema});
+    reply = Weights{fetch->version, fetch->ema, Checksum(values), values};
+  } else if (const auto* trained = std::get_if<Trained>(&message)) {
+    AcceptTrained(*trained);
+  } else if (std::holds_alternative<Saved>(message)) {
+    saved_ = true;
+  } else if (const auto* failed = std::get_if<Failed>(&message)) {
+    if (!failure_) failure_ = WorkerLost(failed->text, failed->exit_code);
+    reply = struct Finish {};
+  } else {
+    reply = Failed{"a worker sent what only the coordinator may send", kExitInternal};
+  }
+  return Encode(reply, run_id_);
+}
+
+Message Dispatch::AnswerPull(const Pull& pull) {
+  const auto found = workers_.find(pull.rank);
+  SPOTLIGHT_REQUIRE(found != workers_.end(), "pull from an unknown rank " + std::to_string(pull.rank));
+  WorkerState& worker = found->second;
+  const double now = Now();
+  const Pool pool = worker.role == Role::kExplorer ? Pool::kSpot : Pool::kReserved;
+  const double busy = std::accumulate(pull.busy_seconds.begin(), pull.busy_seconds.end(), 0.0);
+  for (std::size_t use = 0; use < pull.busy_seconds.size(); ++use) {
+    ledger_.Add(pool, static_cast<Use>(use), pull.busy_seconds[use]);
+  }
+  if (worker.last_pull > 0) ledger_.Add(pool, Use::kIdle, std::max(0.0, now - worker.last_pull - busy));
+  longest_turn_ = std::max(longest_turn_, busy);
+  worker.last_pull = worker.last_heard = now;
+  if (finishing_) {
+    worker.finished = true;
+    return struct Finish {};
+  }
+  std::vector<RequestKind> kinds = {RequestKind::kEvaluate, RequestKind::kRollout};
+  if (Explores(worker)) kinds.push_back(RequestKind::kExplore);
+  for (const RequestKind kind : kinds) {
+    const std::size_t size = std::min<std::size_t>(LeaseSize(worker, kind), pull.capacity);
+    std::vector<Request> requests =
+        size == 0 ? std::vector<Request>{}
+                  : queue_.Lease(static_cast<int>(pull.rank), static_cast<int>(size), {kind}, now);
+    if (!requests.empty()) return Work{std::move(requests)};
+  }
+  if (!worker.tasks.empty()) {
+    Message task = std::move(worker.tasks.front());
+    worker.tasks.pop_front();
+    return task;
+  }
+  return Wait{kWaitMilliseconds};
+}
+
+bool Dispatch::Explores(const WorkerState& worker) const {
+  return worker.role != Role::kTrainer || explorers_ == 0;  // with no spot rank the trainers explore before they train
+}
+
+// Half of a fair share, so that a fast worker comes back for more and the last batch is a small one.
+std::size_t Dispatch::LeaseSize(const WorkerState& worker, RequestKind kind) const {
+  const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
+  std::size_t sharers = 0;
+  for (const auto& [rank, other] : workers_) {
+    sharers += kind != RequestKind::kExplore || Explores(other) ? 1 : 0;
+  }
+  if (worker.role == Role::kAll || sharers <= 1) return queued;
+  return std::max(kSmallestLease, (queued + 2 * sharers - 1) / (2 * sharers));
+}
+
+void Dispatch::AcceptPush(const Push& push) {
+  workers_.at(push.rank).last_heard = Now();
+  for (const Sample& sample : push.samples) {
+    if (!queue_.Complete(sample.request.id, static_cast<int>(push.rank))) continue;  // cut or fenced: not counted
+    samples_[sample.request.kind][sample.request.id] = sample;
+  }
+}
+
+void Dispatch::AcceptTrained(const Trained& trained) {
+  // All trainers hold the same bits; the first report is the one that is used.
+  if (trainers_left_-- == 0) return;
+  if (!trained_pending_) trained_pending_ = trained;
+  if (trainers_left_ == 0) trained_ = std::exchange(trained_pending_, std::nullopt);
+}
+
+}  // namespace spotlight

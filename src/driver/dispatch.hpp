@@ -1,0 +1,108 @@
+// The coordinator's side of the control plane: answers every worker's pull, push and fetch.
+//
+// Holds what is handed out and collected within an iteration: the request queue, the samples that came
+// back, the trainers' tasks, the published weights and the cost ledger. Decides nothing about learning.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/channel.hpp"
+#include "comm/messages.hpp"
+#include "comm/world.hpp"
+#include "config/config.hpp"
+#include "model/model_weights.hpp"
+#include "plan/ledger.hpp"
+#include "schedule/request_queue.hpp"
+
+namespace spotlight {
+
+// A worker was silent beyond the detection time, or reported a failure.
+class WorkerLost : public std::runtime_error {
+ public:
+  WorkerLost(const std::string& text, int exit_code) : std::runtime_error(text), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+class Dispatch {
+ public:
+  // roles: of each rank (of the one process: {kAll}).
+  Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server);
+
+  // Forgets the last iteration's requests; a late result of theirs is refused from now on.
+  void BeginIteration();
+  // Queues requests; ids are given here.
+  void Add(std::vector<Request> requests);
+  bool Done(RequestKind kind) const { return queue_.Done(kind); }
+  std::size_t CountDone(RequestKind kind) const { return queue_.Count(RequestState::kDone, kind); }
+  // Drops what is queued and refuses what is still being computed.
+  int Cancel(RequestKind kind) { return queue_.Cancel(kind); }
+  // Finished samples of a kind since the last call, in the order of their request ids.
+  std::vector<Sample> Take(RequestKind kind);
+
+  // Gives every trainer the iteration's samples; Trained() has the result when all are done.
+  void StartTraining(Train train);
+  const std::optional<Trained>& trained() const { return trained_; }
+  // Gives trainer 0 the task to save its state into `path`.
+  void StartSave(const std::string& path, std::uint64_t step);
+  bool saved() const { return saved_; }
+
+  // Weights that workers may fetch from now on; keeps those of the last two versions.
+  void Publish(const WeightKey& key, std::vector<float> values);
+  const std::vector<float>& PublishedWeights(const WeightKey& key) const;
+
+  // Answers workers until `condition` holds. Throws WorkerLost if one fails or is silent for too long.
+  // `idle` is called now and then, for progress and signals.
+  void ServeUntil(const std::function<bool()>& condition, const std::function<void()>& idle);
+
+  // Tells every worker to leave and waits until each has heard it, or for the detection time.
+  void Finish();
+
+  CostLedger& ledger() { return ledger_; }
+  static constexpr double kDetectionSeconds = 60;  // or ten times the longest turn seen, if that is more
+
+ private:
+  struct WorkerState {
+    Role role = Role::kExplorer;
+    double last_heard = 0;
+    double last_pull = 0;
+    bool finished = false;
+    std::deque<Message> tasks;  // trainers: Train, Save
+  };
+
+  Bytes Answer(const Bytes& bytes);
+  Message AnswerPull(const Pull& pull);
+  void AcceptPush(const Push& push);
+  void AcceptTrained(const Trained& trained);
+  std::size_t LeaseSize(const WorkerState& worker, RequestKind kind) const;
+  bool Explores(const WorkerState& worker) const;
+
+  const Config& config_;
+  std::uint64_t run_id_;
+  Server& server_;
+  std::map<std::uint32_t, WorkerState> workers_;
+  int explorers_ = 0;
+  RequestQueue queue_;
+  std::uint64_t next_id_ = 1;
+  std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
+  std::optional<Trained> trained_, trained_pending_;  // pending: not all trainers are done
+  int trainers_left_ = 0;  // that have not finished Train
+  double longest_turn_ = 0;
+  bool saved_ = false;
+  bool finishing_ = false;
+  std::list<std::pair<WeightKey, std::vector<float>>> published_;
+  std::optional<WorkerLost> failure_;
+  CostLedger ledger_;
+};
+
+}  // namespace spotlight

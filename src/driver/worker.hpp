@@ -1,0 +1,60 @@
+// A worker: what trainers, explorers and the one process of a run without mpirun do, one turn at a time.
+//
+//   pull -> Work:  denoise -> decode -> score -> push          (all workers)
+//        -> Train: GRPO on the iteration's samples -> trained  (trainers)
+//        -> Save:  the trainer's state into a checkpoint
+//        -> Wait, Finish
+#pragma once
+
+#include <memory>
+
+#include "comm/channel.hpp"
+#include "comm/trainer_group.hpp"
+#include "comm/world.hpp"
+#include "config/config.hpp"
+#include "driver/resources.hpp"
+#include "model/model_weights.hpp"
+#include "plan/ledger.hpp"
+#include "rollout/sampler.hpp"
+#include "train/trainer.hpp"
+
+namespace spotlight {
+
+class Worker {
+ public:
+  // `resources` must outlive the worker. Trainers start from `state` (a checkpoint's or the initial one).
+  Worker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
+         const OptimizerState& state);
+
+  // One pull and what it asks for. False: the coordinator said Finish.
+  bool Turn(Client& coordinator);
+
+  // Turns until Finish. A failure here is reported to the coordinator, then thrown.
+  void Run(Client& coordinator);
+
+ private:
+  Message Call(Client& coordinator, const Message& message);
+  void Denoise(Client& coordinator, const std::vector<Request>& requests);
+  void FetchMissingWeights(Client& coordinator, const WeightKey& key);
+
+  const Config& config_;
+  const Resources& resources_;
+  World& world_;
+  std::uint64_t run_id_;
+  ModelWeights weights_;
+  Sampler sampler_;
+  std::unique_ptr<TrainerGroup> trainer_group_;  // null: not a trainer
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<double> busy_seconds_ = std::vector<double>(kUses, 0.0);
+};
+
+// Weights that a request is to be denoised with.
+inline WeightKey RequestWeights(const Request& request, bool ema_kept) {
+  return {request.weight_version, ema_kept && request.kind == RequestKind::kEvaluate};
+}
+
+// A trainer's part of a checkpoint folder.
+void SaveOptimizerState(const OptimizerState& state, const std::string& folder);
+OptimizerState LoadOptimizerState(const std::string& folder);
+
+}  // namespace spotlight

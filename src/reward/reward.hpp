@@ -1,0 +1,55 @@
+// The reward of an image: the weighted mean of the terms that the input file names.
+//
+// A prompt with a `rewards` list is scored by those terms only. The others are NaN for it, never 0, and are left out of
+// its weighted mean.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/image.hpp"
+#include "base/prompt.hpp"
+#include "config/config.hpp"
+#include "reward/reward_term.hpp"
+#include "reward/shape_detector.hpp"
+
+namespace spotlight {
+
+struct RewardScore {
+  double total = 0;
+  std::vector<double> terms;  // in the order of RewardConfig::terms; NaN: does not score this prompt
+};
+
+class Reward {
+ public:
+  // `detector` may be absent if no term needs it. The arguments must have passed CheckReward (InternalError if not).
+  Reward(const RewardConfig& config, std::optional<ShapeDetector> detector);
+
+  // Deterministic; safe to call from several threads. `prompt` must have passed CheckReward.
+  RewardScore Score(const Prompt& prompt, const Image& image) const;
+
+  // Column names of RewardScore::terms.
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<const RewardTerm*> terms_;
+  std::vector<std::string> names_;
+  std::vector<double> weights_;
+  std::optional<ShapeDetector> detector_;
+};
+
+// Refuses, with a UserError: unknown terms, terms named twice, weights that are negative, not finite or all 0; a
+// missing detector (`detector_path` is named) that a term needs; and, as `prompts_path`:line, prompts that name terms
+// which are not in the input or sum to weight 0, that lack the include list that a term needs, or that ask for a class
+// or colour which the detector does not know. Call it once per prompt list.
+void CheckReward(const RewardConfig& config, const std::vector<Prompt>& prompts, const std::string& prompts_path,
+                 bool has_detector, const std::string& detector_path);
+
+// Whether any term of the input needs the detector; false for unknown terms.
+bool NeedsDetector(const RewardConfig& config);
+
+// All terms with what they need, one a line, for `--list rewards`.
+std::string DescribeRewards();
+
+}  // namespace spotlight

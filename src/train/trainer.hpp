@@ -1,0 +1,75 @@
+// GRPO training of one iteration on the reserved ranks: micro-batches of (sample, step) pairs, several
+// optimizer updates, gradient clipping, AdamW, moving average.
+//
+// All trainers hold the same weights and optimizer state. Micro-batch j of an update belongs to
+// trainer j mod (number of trainers); gradients are summed in trainer order, so a given number of
+// trainers always gives the same bits, and one trainer gives those of a run without MPI.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/scheduler_config.hpp"
+#include "comm/messages.hpp"
+#include "comm/trainer_group.hpp"
+#include "config/config.hpp"
+#include "kernels/sde_step.hpp"
+#include "model/guided_velocity.hpp"
+#include "model/model_weights.hpp"
+#include "rollout/sampler.hpp"
+
+namespace spotlight {
+
+// What a checkpoint of the trainer holds; all arrays have the size of the trained layout.
+struct OptimizerState {
+  std::vector<float> weights, first_moment, second_moment;
+  std::vector<float> ema;  // empty: no average is kept
+  std::int64_t updates = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
+          const ModelWeights& weights, TextCondition negative, TrainerGroup& group);
+
+  void SetState(const OptimizerState& state);
+  OptimizerState State() const;
+  // A state before the first update.
+  static OptimizerState InitialState(const Config& config, std::vector<float> weights);
+
+  // One iteration: config.train.updates optimizer updates over the pairs of `samples` whose advantage
+  // is not zero. Returns the metrics policy_*, optim_* (src/driver/history.hpp lists them).
+  std::map<std::string, double> Train(std::uint32_t iteration, const std::vector<TrainSample>& samples,
+                                      const ConditionedPrompts& prompts);
+
+  std::vector<float> Weights() const;
+  std::vector<float> EmaWeights() const;  // empty: no average is kept
+
+ private:
+  struct Pair {
+    const TrainSample* sample;
+    int step;  // within the window
+  };
+  struct Sums;
+
+  std::vector<Pair> ShuffledPairs(std::uint32_t iteration, const std::vector<TrainSample>& samples) const;
+  void MicroBatch(const std::vector<Pair>& pairs, double pair_weight, const ConditionedPrompts& prompts, Sums& sums);
+  double ApplyUpdate();
+
+  Config config_;
+  SchedulerConfig scheduler_;
+  const ModelWeights& model_;
+  TrainerGroup& group_;
+  GuidedVelocity velocity_, reference_;
+  ImageShape image_shape_;
+  Index latent_size_;
+  Buffer weights_, gradient_, first_moment_, second_moment_, ema_;
+  std::int64_t updates_ = 0;
+  Buffer x_, x_next_, v_, v_reference_, dv_;
+};
+
+}  // namespace spotlight

@@ -1,0 +1,132 @@
+// Settings that are impossible together: each message shows the numbers.
+#include "config/check.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "user_error.hpp"
+
+namespace spotlight {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Config Possible() {
+  Config config;
+  config.model.path = "model";
+  config.prompts.train = "train.jsonl";
+  config.prompts.eval = "eval.jsonl";
+  return config;
+}
+
+template <typename Change>
+std::string ErrorAfter(Change&& change) {
+  Config config = Possible();
+  change(config);
+  return UserErrorOf([&] { CheckConfig(config); });
+}
+
+TEST(Check, DefaultsArePossible) {
+  EXPECT_NO_THROW(CheckConfig(Possible()));
+  EXPECT_NO_THROW(CheckPretrain(Config{}));
+}
+
+TEST(Check, RequiredPaths) {
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.model.path = ""; }), HasSubstr("model/path is not given"));
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.prompts.train = ""; }), HasSubstr("prompts/train is not given"));
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.prompts.eval = ""; }), HasSubstr("prompts/eval is not given"));
+}
+
+TEST(Check, WindowLeavesOutTheLastStepUnlessCps) {
+  Config config = Possible();
+  config.sampler.window_last = 4;  // 4 + 5 = 9 of 10
+  EXPECT_NO_THROW(CheckConfig(config));
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.sampler.window_last = 5; }),
+              AllOf(HasSubstr("end at step 10"), HasSubstr("leaves 9 steps"), HasSubstr("sampler/noise = cps")));
+  config.sampler.window_last = 5;
+  config.sampler.noise = SamplerConfig::Noise::kCps;
+  EXPECT_NO_THROW(CheckConfig(config));
+  config.sampler.window_last = 6;
+  EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }), AllOf(HasSubstr("step 11"), HasSubstr("leaves 10 steps")));
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.sampler.window_first = 1; }),
+              AllOf(HasSubstr("sampler/window_first (default) = 1"), HasSubstr("sampler/window_last (default) = 0")));
+}
+
+TEST(Check, QwenScheduleNeedsTwoSteps) {
+  EXPECT_THAT(ErrorAfter([](Config& c) {
+                c.sampler.schedule = SamplerConfig::Schedule::kQwen;
+                c.eval.steps = 1;
+              }),
+              AllOf(HasSubstr("eval/steps (default) = 1"), HasSubstr("qwen")));
+}
+
+TEST(Check, UpdatesAreFilled) {
+  const auto small = [](Config& c) {
+    c.group.prompts = 1;
+    c.group.images = 2;
+    c.sampler.window_size = 3;  // 6 pairs
+  };
+  Config config = Possible();
+  small(config);
+  config.train.updates = 6;
+  EXPECT_NO_THROW(CheckConfig(config));
+  EXPECT_THAT(ErrorAfter([&](Config& c) {
+                small(c);
+                c.train.updates = 7;
+                c.sources["train/updates"] = "a.ini:3";
+              }),
+              AllOf(HasSubstr("train/updates (a.ini:3) = 7"), HasSubstr("= 1 x"), HasSubstr("= 2 x"),
+                    HasSubstr("only 6 (sample, step) pairs")));
+  EXPECT_THAT(ErrorAfter([&](Config& c) {
+                small(c);
+                c.ranks.trainers = 2;
+              }),
+              HasSubstr("asks for 8 parts"));
+}
+
+TEST(Check, SizesAreNotCutTo32Bits) {
+  Config config = Possible();
+  config.group.prompts = 1000000;
+  config.group.images = 1000000;
+  EXPECT_NO_THROW(CheckConfig(config));
+}
+
+TEST(Check, ExploredSeedsFillAGroup) {
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.explore.seeds = 7; }),
+              AllOf(HasSubstr("explore/seeds (default) = 7"), HasSubstr("group/images (default) = 8")));
+  Config config = Possible();
+  config.explore.seeds = 8;
+  EXPECT_NO_THROW(CheckConfig(config));
+}
+
+TEST(Check, SomethingIsLearnt) {
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.reward.terms.clear(); }), HasSubstr("reward/terms"));
+  EXPECT_THAT(ErrorAfter([](Config& c) { c.reward.terms = {{"a", 0}}; }), HasSubstr("weight other than 0"));
+  EXPECT_THAT(ErrorAfter([](Config& c) {
+                c.lora.rank = 4;
+                c.lora.targets.clear();
+              }),
+              HasSubstr("lora/targets (default) is an empty list"));
+}
+
+TEST(Check, HeadIsTheSumOfItsAxes) {
+  Config config;
+  config.pretrain.rope_width = 12;
+  EXPECT_THAT(UserErrorOf([&] { CheckPretrain(config); }),
+              AllOf(HasSubstr("4 + 10 + 12 = 26"), HasSubstr("pretrain/head_dim (default) = 24")));
+}
+
+TEST(Check, TrainersFitIntoTheWorld) {
+  Config config;
+  EXPECT_NO_THROW(CheckRanks(config, 1));
+  EXPECT_NO_THROW(CheckRanks(config, 2));
+  config.ranks.trainers = 3;
+  EXPECT_NO_THROW(CheckRanks(config, 4));
+  EXPECT_THAT(UserErrorOf([&] { CheckRanks(config, 3); }),
+              AllOf(HasSubstr("= 3 needs 4 ranks"), HasSubstr("3 were started"), HasSubstr("ranks/trainers=2")));
+  EXPECT_THAT(UserErrorOf([&] { CheckRanks(config, 1); }), HasSubstr("ranks/trainers=1"));
+}
+
+}  // namespace
+}  // namespace spotlight

@@ -1,0 +1,121 @@
+// Modes, words and options, and the message of each usage error.
+#include "config/command_line.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "user_error.hpp"
+
+namespace spotlight {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Mode = CommandLine::Mode;
+
+CommandLine Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "spotlight");
+  return ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string ErrorOf(const std::vector<const char*>& arguments) {
+  return UserErrorOf([&] { Parse(arguments); });
+}
+
+class CommandLineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::temp_directory_path() / (std::string("spotlight_command_") + test->name() + ".ini");
+    std::ofstream(path_) << "";
+    input_ = path_.string();
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  std::filesystem::path path_;
+  std::string input_;
+};
+
+TEST_F(CommandLineTest, InputAndOverrides) {
+  const CommandLine line = Parse({"train/lr=1e-4", input_.c_str(), "prompts/tag_weights=counting:2, colors:1"});
+  EXPECT_EQ(line.mode, Mode::kRun);
+  EXPECT_FALSE(line.pretrain);
+  EXPECT_EQ(line.input, input_);
+  EXPECT_THAT(line.overrides, ElementsAre("train/lr=1e-4", "prompts/tag_weights=counting:2, colors:1"));
+}
+
+TEST_F(CommandLineTest, OptionsThatAreOverrides) {
+  const CommandLine line = Parse({input_.c_str(), "-d", "out", "-t", "01:00:00", "run/seed=1"});
+  EXPECT_EQ(line.directory, "out");
+  EXPECT_EQ(line.time_limit, "01:00:00");
+  EXPECT_THAT(line.overrides, ElementsAre("run/seed=1", "run/directory=out", "run/time_limit=01:00:00"));
+  EXPECT_THAT(ErrorOf({input_.c_str(), "--time", "90"}), HasSubstr("-t 90 is not a time; write hh:mm:ss"));
+}
+
+TEST_F(CommandLineTest, Modes) {
+  const char* input = input_.c_str();
+  EXPECT_EQ(Parse({"pretrain", input}).mode, Mode::kPretrain);
+  EXPECT_EQ(Parse({input, "--check"}).mode, Mode::kCheck);
+  EXPECT_EQ(Parse({"--dry-run", input}).mode, Mode::kDryRun);
+  EXPECT_EQ(Parse({"--show-config"}).mode, Mode::kShowConfig);
+  EXPECT_EQ(Parse({"--version"}).mode, Mode::kVersion);
+  EXPECT_EQ(Parse({"-h"}).mode, Mode::kHelp);
+  EXPECT_EQ(Parse({"--list", "rewards"}).mode, Mode::kListRewards);
+  EXPECT_EQ(Parse({"--describe"}).mode, Mode::kDescribe);
+  EXPECT_EQ(Parse({"--describe"}).describe_section, "");
+  EXPECT_EQ(Parse({"--describe", "train"}).describe_section, "train");
+  const CommandLine both = Parse({"pretrain", input, "--check"});
+  EXPECT_EQ(both.mode, Mode::kCheck);
+  EXPECT_TRUE(both.pretrain);
+}
+
+TEST_F(CommandLineTest, RestartNeedsNoInput) {
+  const CommandLine line = Parse({"-r", "latest"});
+  EXPECT_EQ(line.mode, Mode::kRun);
+  EXPECT_EQ(line.restart, "latest");
+  EXPECT_EQ(line.input, "");
+  EXPECT_EQ(Parse({input_.c_str(), "--restart", "run/a/checkpoints/step_000010"}).restart,
+            "run/a/checkpoints/step_000010");
+}
+
+TEST_F(CommandLineTest, UsageErrors) {
+  const std::string usage = ErrorOf({});
+  EXPECT_THAT(usage, HasSubstr("usage: spotlight INPUT.ini"));
+  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 4) << "five lines";
+  const char* input = input_.c_str();
+  EXPECT_THAT(ErrorOf({"--check"}), HasSubstr("there is no input file\nusage:"));
+  EXPECT_THAT(ErrorOf({input, "--dryrun"}), AllOf(HasSubstr("unknown option --dryrun"), HasSubstr("mean --dry-run?")));
+  EXPECT_THAT(ErrorOf({input, "--restrat=latest"}), HasSubstr("did you mean --restart?"));
+  EXPECT_THAT(ErrorOf({input, "--check", "--dry-run"}), HasSubstr("--check and --dry-run exclude each other"));
+  EXPECT_THAT(ErrorOf({input, "-r"}), HasSubstr("--restart"));
+  EXPECT_THAT(ErrorOf({"--list", "models"}), HasSubstr("--list models"));
+  EXPECT_THAT(ErrorOf({input, "lr=3e-4"}), HasSubstr("did you mean train/lr=3e-4?"));
+  EXPECT_THAT(ErrorOf({input, "train/lr", "=", "3e-4"}), HasSubstr("'train/lr' after the input file"));
+}
+
+TEST_F(CommandLineTest, MissingInputNamesTheNearest) {
+  std::string wrong = input_;
+  wrong.erase(wrong.size() - 5, 1);
+  EXPECT_THAT(ErrorOf({wrong.c_str()}), AllOf(HasSubstr("no input file " + wrong), HasSubstr("mean " + input_ + "?")));
+}
+
+TEST(HelpText, FitsOneScreenAndNamesEveryOption) {
+  const std::string help = HelpText();
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 24);
+  for (const char* option : {"--check", "--dry-run", "--show-config", "--describe", "--list", "-r,--restart",
+                             "-d,--directory", "-t,--time", "--version", "-h,--help"}) {
+    EXPECT_THAT(help, HasSubstr(option));
+  }
+  std::size_t begin = 0;
+  for (std::size_t end = help.find('\n'); end != std::string::npos; begin = end + 1, end = help.find('\n', begin)) {
+    EXPECT_LE(end - begin, 120u) << help.substr(begin, end - begin);
+  }
+}
+
+}  // namespace
+}  // namespace spotlight
