@@ -16,6 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Closes an open file on any way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return number_; }  // NOLINT: passes as the number that it is
+
+ private:
+  int number_;
+};
+
 [[noreturn]] void Fail(const char* what, const std::string& path, int code) {
   const char* const advice = code == ENOSPC || code == EDQUOT || code == EFBIG ? "; free some space and resume" : "";
   throw FileError(fmt::format("{}: cannot {}: {}{}", path, what, std::strerror(code), advice));
@@ -24,6 +39,30 @@ namespace fs = std::filesystem;
 std::string FolderOf(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
   return folder.empty() ? "." : folder.string();
+}
+
+void WriteAll(int descriptor, const std::string& path, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) Fail("write", path, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+// Hands the file to `take`, block by block.
+template <typename Take>
+void ReadBlocks(const std::string& path, const Take& take) {
+  const Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (descriptor < 0) Fail("read", path, errno);
+  std::string block(1 << 20, '\0');
+  while (true) {
+    const ssize_t got = read(descriptor, block.data(), block.size());
+    if (got == 0) return;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) Fail("read", path, errno);
+    take(std::string_view(block.data(), static_cast<std::size_t>(got)));
+  }
 }
 
 }  // namespace
@@ -39,14 +78,7 @@ AtomicFile::~AtomicFile() {
   unlink(aside_.c_str());
 }
 
-void AtomicFile::Write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) Fail("write", path_, errno);
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
+void AtomicFile::Write(std::string_view bytes) { WriteAll(descriptor_, path_, bytes); }
 
 void AtomicFile::Commit() {
   // close() may be the first to report a full quota on a network file system.
@@ -71,6 +103,19 @@ std::string AsidePath(const std::string& path) {
   return (p.parent_path() / fmt::format(".{}.partial", p.filename().string())).string();
 }
 
+std::string CopyAside(const std::string& path) {
+  std::string aside = AsidePath(path);
+  const Descriptor descriptor(open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor < 0) Fail("write", path, errno);
+  try {
+    ReadBlocks(path, [&](std::string_view block) { WriteAll(descriptor, path, block); });
+  } catch (const FileError&) {
+    unlink(aside.c_str());
+    throw;
+  }
+  return aside;
+}
+
 void CommitAside(const std::string& aside, const std::string& path) {
   try {
     SyncPath(aside);
@@ -83,27 +128,15 @@ void CommitAside(const std::string& aside, const std::string& path) {
 }
 
 void SyncPath(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const Descriptor descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (descriptor < 0) Fail("open", path, errno);
-  const int code = fsync(descriptor) == 0 ? 0 : errno;
-  close(descriptor);
-  if (code != 0 && code != EINVAL) Fail("sync", path, code);  // EINVAL: the file system has nothing to sync here
+  // EINVAL: the file system has nothing to sync here.
+  if (fsync(descriptor) != 0 && errno != EINVAL) Fail("sync", path, errno);
 }
 
 std::string ReadWholeFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) Fail("read", path, errno);
   std::string bytes;
-  char block[1 << 16];
-  ssize_t got = 0;
-  while ((got = read(descriptor, block, sizeof(block))) != 0) {
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) break;
-    bytes.append(block, static_cast<std::size_t>(got));
-  }
-  const int code = got < 0 ? errno : 0;
-  close(descriptor);
-  if (code != 0) Fail("read", path, code);
+  ReadBlocks(path, [&bytes](std::string_view block) { bytes += block; });
   return bytes;
 }
 

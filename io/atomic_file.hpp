@@ -30,6 +30,8 @@ void WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 // Where AtomicFile keeps the unfinished `path`; for writers (HDF5) that need a file name instead of bytes.
 std::string AsidePath(const std::string& path);
+// Copies the file to its aside path, to be changed there; returns that path.
+std::string CopyAside(const std::string& path);
 // Syncs the finished file at `aside`, renames it to `path`, syncs the folder.
 void CommitAside(const std::string& aside, const std::string& path);
 

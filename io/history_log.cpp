@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@
 namespace spotlight {
 
 HistoryLog::HistoryLog(const std::string& path) : path_(path) {
-  if (!std::filesystem::exists(path)) return;
+  if (!std::filesystem::is_regular_file(path)) return;
   const std::string bytes = ReadWholeFile(path);
   const std::size_t whole = bytes.rfind('\n') + 1;  // npos + 1 == 0
   if (whole != bytes.size()) WriteFileAtomically(path, std::string_view(bytes).substr(0, whole));
@@ -38,7 +38,7 @@ void HistoryLog::Append(std::int64_t step, const std::map<std::string, double>& 
 }
 
 void HistoryLog::TruncateAfter(std::int64_t step) {
-  if (!std::filesystem::exists(path_)) return;
+  if (!std::filesystem::is_regular_file(path_)) return;
   const std::string bytes = ReadWholeFile(path_);
   std::string kept;
   for (std::size_t begin = 0; begin < bytes.size();) {

@@ -5,7 +5,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -66,10 +65,12 @@ void SetPixel(Image& image, int y, int x, const float* rgb) {
 void DrawText(Image& image, int top, int left, const std::string& text) {
   const float ink[3] = {kInk, kInk, kInk};
   for (const char c : text) {
+    // The font fits descenders into its seven rows; one row lower, these letters stand on the line with the others.
+    const int drop = std::string_view("gpqy").find(c) != std::string_view::npos ? 1 : 0;
     const auto& glyph = kFont5x7[static_cast<std::size_t>(c >= ' ' && c <= '~' ? c - ' ' : '?' - ' ')];
     for (int y = 0; y < kGlyphHeight; ++y) {
       for (int x = 0; x < kGlyphWidth; ++x) {
-        if ((glyph[y] >> (kGlyphWidth - 1 - x) & 1) != 0) SetPixel(image, top + y, left + x, ink);
+        if ((glyph[y] >> (kGlyphWidth - 1 - x) & 1) != 0) SetPixel(image, top + drop + y, left + x, ink);
       }
     }
     left += kCharWidth;

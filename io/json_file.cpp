@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "io/atomic_file.hpp"
 #include "io/json_reading.hpp"
 
 namespace spotlight {
@@ -125,6 +126,20 @@ Vocabulary ReadVocabulary(const std::string& path) {
   result.prefix_dropped = IntOr(config, file, "prefix_dropped", result.prefix_dropped, 0, kMaxSize);
   result.pad = IntOr(config, file, "pad", result.pad, 0, static_cast<int>(result.words.size()) - 1);
   return result;
+}
+
+void WriteTransformerConfig(const std::string& path, const TransformerConfig& config) {
+  const json object = {{"_class_name", "QwenImageTransformer2DModel"},
+                       {"patch_size", config.patch_size},
+                       {"in_channels", config.in_channels},
+                       {"out_channels", config.out_channels},
+                       {"num_layers", config.num_layers},
+                       {"attention_head_dim", config.attention_head_dim},
+                       {"num_attention_heads", config.num_attention_heads},
+                       {"joint_attention_dim", config.joint_attention_dim},
+                       {"guidance_embeds", false},
+                       {"axes_dims_rope", config.axes_dims_rope}};
+  WriteFileAtomically(path, object.dump(2) + "\n");
 }
 
 }  // namespace spotlight

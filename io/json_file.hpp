@@ -16,6 +16,9 @@ namespace spotlight {
 // `path`: the file or the folder that holds config.json. _class_name must be QwenImageTransformer2DModel.
 TransformerConfig ReadTransformerConfig(const std::string& path);
 
+// Writes config.json as diffusers reads it. FileError.
+void WriteTransformerConfig(const std::string& path, const TransformerConfig& config);
+
 // `path`: the file or the folder that holds scheduler_config.json. _class_name must be FlowMatchEulerDiscreteScheduler
 // with exponential time shift. shift_terminal null becomes 0.
 SchedulerConfig ReadSchedulerConfig(const std::string& path);

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <type_traits>
 
@@ -74,11 +72,8 @@ void ResizeAll(H5File& file, const std::string& group, std::int64_t rows) {
 RunFile::RunFile(const std::string& path) : path_(path) {}
 
 void RunFile::Update(const std::function<void(H5File&)>& change) {
-  const std::string aside = AsidePath(path_);
+  const std::string aside = CopyAside(path_);
   try {
-    std::error_code code;
-    std::filesystem::copy_file(path_, aside, std::filesystem::copy_options::overwrite_existing, code);
-    if (code) throw FileError(fmt::format("{}: cannot copy to {}: {}", path_, aside, code.message()));
     H5File file(aside, H5File::Mode::kReadWrite);
     change(file);
     file.Close();

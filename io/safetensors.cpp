@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "io/atomic_file.hpp"

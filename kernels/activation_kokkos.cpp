@@ -1,9 +1,8 @@
-#include "kernels/activation.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "kernels/activation.hpp"
 #include "kernels/math.hpp"
 #include "kernels/parallel.hpp"
 

@@ -1,10 +1,9 @@
-#include "kernels/buffer.hpp"
-
 #include <algorithm>
 #include <new>
 #include <string>
 
 #include "base/error.hpp"
+#include "kernels/buffer.hpp"
 
 namespace spotlight {
 namespace {

@@ -1,7 +1,6 @@
-#include "kernels/guidance.hpp"
-
 #include <cmath>
 
+#include "kernels/guidance.hpp"
 #include "kernels/lanes.hpp"
 #include "kernels/parallel.hpp"
 

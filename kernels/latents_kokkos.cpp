@@ -1,9 +1,8 @@
-#include "kernels/latents.hpp"
-
 #include <algorithm>
 #include <span>
 
 #include "base/random.hpp"
+#include "kernels/latents.hpp"
 #include "kernels/parallel.hpp"
 
 namespace spotlight {

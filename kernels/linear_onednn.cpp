@@ -17,6 +17,7 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#include <vector>
 
 #include "base/error.hpp"
 #include "kernels/parallel.hpp"
@@ -24,9 +25,15 @@
 namespace spotlight {
 namespace {
 
-// Rows of a thread's share are a multiple of this, and a share holds at least this much work.
+// Rows of a call to oneDNN: a multiple of kRowMultiple, at most kMostRows; a call of another thread has to be worth it.
 constexpr std::int64_t kRowMultiple = 16;
-constexpr std::int64_t kShareFlops = 1'000'000;
+constexpr std::int64_t kMostRows = 256;
+constexpr std::int64_t kCallFlops = 1'000'000;
+// oneDNN 2.6 leaves its blocked kernel, and so the order of its sums, for some shapes with fewer rows than this.
+constexpr std::int64_t kFewestRows = 16;
+// Terms of a sum in one call where B is not transposed: oneDNN reads such a B in place, and a long one column by
+// column thrashes the caches (3072 terms: 70 against 101 GF/s on a Zen 4 core).
+constexpr std::int64_t kDepth = 512;
 
 // oneDNN reads the thread count both when it plans a primitive and when it runs one.
 class OneThread {
@@ -123,8 +130,7 @@ class Matmul {
     c_.set_data_handle(c);
     if (bias != nullptr) bias_.set_data_handle(const_cast<float*>(bias));
     // The C call, because the C++ one builds a vector of arguments from a hash map each time.
-    const dnnl_status_t status =
-        dnnl_primitive_execute(primitive_.get(), stream_.get(), argument_count_, arguments_);
+    const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(), argument_count_, arguments_);
     SPOTLIGHT_REQUIRE(status == dnnl_success, "oneDNN matmul failed");
   }
 
@@ -144,19 +150,53 @@ void RunOnThisThread(const Key& key, const float* a, const float* b, const float
   matmul->Run(a, b, bias, c);
 }
 
+// Rows of C that one call of oneDNN computes. Of a plain A any number gives the same bits. Of a transposed A the order
+// within a row depends on the number of rows, so that number may depend on the shape only.
+std::int64_t RowsOfCall(const GemmShape& shape) {
+  if (shape.transpose_a) return shape.m >= 192 ? 192 : shape.k >= 256 ? 48 : 96;
+  const std::int64_t threads = Kokkos::DefaultHostExecutionSpace().concurrency();
+  const std::int64_t worthwhile = 2 * shape.m * shape.n * shape.k / kCallFlops;
+  const std::int64_t calls = std::clamp<std::int64_t>(worthwhile, 1, threads);
+  const std::int64_t rows = (shape.m + calls - 1) / calls;
+  return std::min((rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple, kMostRows);
+}
+
+// The product of fewer than kFewestRows rows, as the first rows of one with kFewestRows.
+void RunFewRows(const Key& key, const float* a, const float* b, const float* bias, float* c) {
+  const GemmShape& shape = key.shape;
+  thread_local std::vector<float> a_rows, c_rows;
+  a_rows.assign(static_cast<std::size_t>(kFewestRows * shape.lda), 0.0f);
+  c_rows.assign(static_cast<std::size_t>(kFewestRows * shape.ldc), 0.0f);
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    std::copy_n(a + i * shape.lda, shape.k, a_rows.data() + i * shape.lda);
+    if (shape.accumulate) std::copy_n(c + i * shape.ldc, shape.n, c_rows.data() + i * shape.ldc);
+  }
+  Key padded = key;
+  padded.shape.m = kFewestRows;
+  RunOnThisThread(padded, a_rows.data(), b, bias, c_rows.data());
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    std::copy_n(c_rows.data() + i * shape.ldc, shape.n, c + i * shape.ldc);
+  }
+}
+
 void Multiply(const GemmShape& shape, const float* a, const float* b, const float* bias, float* c) {
   if (shape.m == 0 || shape.n == 0) return;
   SPOTLIGHT_REQUIRE(shape.m > 0 && shape.n > 0 && shape.k > 0, "a matrix product needs positive sizes");
-  const std::int64_t threads = Kokkos::DefaultHostExecutionSpace().concurrency();
-  const std::int64_t flops_per_row = 2 * shape.n * shape.k;
-  const std::int64_t useful = std::max<std::int64_t>(1, shape.m * flops_per_row / kShareFlops);
-  const std::int64_t wanted = std::min(threads, useful);
-  const std::int64_t rows = ((shape.m + wanted - 1) / wanted + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-  ParallelFor("Gemm", (shape.m + rows - 1) / rows, [&](std::int64_t share) {
-    const std::int64_t first = share * rows;
-    Key key{shape, bias != nullptr};
-    key.shape.m = std::min(rows, shape.m - first);
-    RunOnThisThread(key, a + first * (shape.transpose_a ? 1 : shape.lda), b, bias, c + first * shape.ldc);
+  const std::int64_t rows = RowsOfCall(shape);
+  const std::int64_t calls = std::max<std::int64_t>(1, shape.m / rows);  // the last one takes what is left over
+  const std::int64_t depth = shape.transpose_a || shape.transpose_b ? shape.k : kDepth;
+  ParallelFor("Gemm", calls, [&](std::int64_t call) {
+    const std::int64_t first = call * rows;
+    const float* a_rows = a + first * (shape.transpose_a ? 1 : shape.lda);
+    for (std::int64_t term = 0; term < shape.k; term += depth) {
+      Key key{shape, bias != nullptr && term == 0};
+      key.shape.m = call + 1 < calls ? rows : shape.m - first;
+      key.shape.k = std::min(depth, shape.k - term);
+      key.shape.accumulate = shape.accumulate || term > 0;
+      const auto run = !shape.transpose_a && key.shape.m < kFewestRows ? RunFewRows : RunOnThisThread;
+      run(key, a_rows + term * (shape.transpose_a ? shape.lda : 1), b + term * (shape.transpose_b ? 1 : shape.ldb),
+          key.bias ? bias : nullptr, c + first * shape.ldc);
+    }
   });
 }
 

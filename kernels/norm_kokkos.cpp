@@ -1,9 +1,8 @@
-#include "kernels/norm.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/lanes.hpp"
+#include "kernels/norm.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/partial_sums.hpp"
 
@@ -41,7 +40,7 @@ void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int
   //   dx = rstd (g - mean(g) - h mean(g h)),   dscale = sum dy h,   dshift = sum dy.
   const std::int64_t blocks = TokenBlocks(tokens);
   const bool want_sums = dshift.data != nullptr || dscale.data != nullptr;
-  float* partials = want_sums ? PartialSumScratch(batch * blocks * 2 * width) : nullptr;
+  float* partials = want_sums ? KernelScratch(batch * blocks * 2 * width) : nullptr;
   ParallelFor("LayerNormModulateBackward", batch * blocks, [=](std::int64_t item) {
     const std::int64_t sample = item / blocks;
     const std::int64_t first = item % blocks * kTokenBlock;
@@ -58,11 +57,9 @@ void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int
       const float r = rstd[row];
       const float g_mean =
           LaneSum(width, [=](std::int64_t j) { return grad[j] * (1.0f + scale_row[j]); }) / static_cast<float>(width);
-      const float gh_mean = LaneSum(width,
-                                    [=](std::int64_t j) {
-                                      return grad[j] * (1.0f + scale_row[j]) * ((in[j] - mu) * r);
-                                    }) /
-                            static_cast<float>(width);
+      const float gh_mean =
+          LaneSum(width, [=](std::int64_t j) { return grad[j] * (1.0f + scale_row[j]) * ((in[j] - mu) * r); }) /
+          static_cast<float>(width);
       for (std::int64_t j = 0; j < width; ++j) {
         const float h = (in[j] - mu) * r;
         out[j] += r * (std::fma(grad[j], 1.0f + scale_row[j], -g_mean) - h * gh_mean);
@@ -95,7 +92,7 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
                      const float* dy, float* dx, float* dweight) {
   // With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight = sum dy h.
   const std::int64_t blocks = TokenBlocks(rows);
-  float* partials = dweight != nullptr ? PartialSumScratch(blocks * width) : nullptr;
+  float* partials = dweight != nullptr ? KernelScratch(blocks * width) : nullptr;
   ParallelFor("RmsNormBackward", blocks, [=](std::int64_t block) {
     float* sum = partials != nullptr ? partials + block * width : nullptr;
     if (sum != nullptr) std::fill_n(sum, width, 0.0f);
@@ -108,8 +105,8 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
       }
       if (dx == nullptr) continue;
       float* out = dx + row * width;
-      const float gh_mean = LaneSum(width, [=](std::int64_t j) { return grad[j] * weight[j] * (in[j] * r); }) /
-                            static_cast<float>(width);
+      const float gh_mean =
+          LaneSum(width, [=](std::int64_t j) { return grad[j] * weight[j] * (in[j] * r); }) / static_cast<float>(width);
       for (std::int64_t j = 0; j < width; ++j) out[j] = r * (grad[j] * weight[j] - in[j] * r * gh_mean);
     }
   });
@@ -129,7 +126,7 @@ void GatedResidualForward(std::int64_t batch, std::int64_t tokens, std::int64_t 
 void GatedResidualBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
                            const float* branch, const float* dx, float* dbranch, ModulationGradient dgate) {
   const std::int64_t blocks = TokenBlocks(tokens);
-  float* partials = dgate.data != nullptr ? PartialSumScratch(batch * blocks * width) : nullptr;
+  float* partials = dgate.data != nullptr ? KernelScratch(batch * blocks * width) : nullptr;
   ParallelFor("GatedResidualBackward", batch * blocks, [=](std::int64_t item) {
     const std::int64_t sample = item / blocks;
     const std::int64_t first = item % blocks * kTokenBlock;

@@ -1,5 +1,3 @@
-#include "kernels/optimizer.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "kernels/lanes.hpp"
+#include "kernels/optimizer.hpp"
 #include "kernels/parallel.hpp"
 
 namespace spotlight {
@@ -52,6 +51,12 @@ void EmaUpdate(std::int64_t size, float decay, const float* weight, float* ema) 
   const float blend = 1.0f - decay;
   ParallelBlocks("EmaUpdate", size, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) ema[i] = std::fma(blend, weight[i] - ema[i], ema[i]);
+  });
+}
+
+void Scale(std::int64_t size, float a, float* y) {
+  ParallelBlocks("Scale", size, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] *= a;
   });
 }
 

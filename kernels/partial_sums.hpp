@@ -15,7 +15,7 @@ constexpr std::int64_t kTokenBlock = 32;
 inline std::int64_t TokenBlocks(std::int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
 
 // Uninitialised memory of the calling thread for `size` floats, good until the thread's next call.
-float* PartialSumScratch(std::int64_t size);
+float* KernelScratch(std::int64_t size);
 
 // sum row of sample b += partials[b, block, 0 .. width) for every block in order, b in order.
 // partials: row (b * blocks + block) starts at partials + row * partial_stride. A null sum.index means

@@ -1,13 +1,12 @@
-#include "kernels/partial_sums.hpp"
-
 #include <algorithm>
 
 #include "kernels/buffer.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/partial_sums.hpp"
 
 namespace spotlight {
 
-float* PartialSumScratch(std::int64_t size) {
+float* KernelScratch(std::int64_t size) {
   thread_local Buffer scratch;
   scratch.Resize(size);
   return scratch.data();

@@ -1,11 +1,10 @@
-#include "kernels/qk_rope.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/lanes.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/partial_sums.hpp"
+#include "kernels/qk_rope.hpp"
 
 namespace spotlight {
 namespace {
@@ -16,28 +15,44 @@ inline float HeadRstd(std::int64_t size, float eps, const float* x) {
   return 1.0f / std::sqrt(square_sum / static_cast<float>(size) + eps);
 }
 
+// Rotation table [N, 2, D] in the order of the elements, so that the loops over a head read it without
+// shuffles: the cosine of each element, then what its pair partner is multiplied by: -sin, +sin.
+void FillRotation(const QkRopeShape& shape, const float* cos, const float* sin, float* table) {
+  const std::int64_t size = shape.head_size;
+  ParallelFor("FillRotation", shape.tokens, [=](std::int64_t token) {
+    float* cosine = table + token * 2 * size;
+    float* partner = cosine + size;
+    for (std::int64_t i = 0; i < size / 2; ++i) {
+      const std::int64_t angle = token * (size / 2) + i;
+      cosine[2 * i] = cosine[2 * i + 1] = cos[angle];
+      partner[2 * i] = -sin[angle];
+      partner[2 * i + 1] = sin[angle];
+    }
+  });
+}
+
 inline void HeadForward(std::int64_t size, float eps, const float* __restrict x, const float* __restrict weight,
-                        const float* __restrict cos, const float* __restrict sin, float* __restrict out) {
+                        const float* __restrict rotation, float* __restrict out) {
   const float r = HeadRstd(size, eps, x);
-  for (std::int64_t i = 0; i < size / 2; ++i) {
-    const float a = x[2 * i] * r * weight[2 * i];
-    const float b = x[2 * i + 1] * r * weight[2 * i + 1];
-    out[2 * i] = a * cos[i] - b * sin[i];
-    out[2 * i + 1] = a * sin[i] + b * cos[i];
+  const float* __restrict partner = rotation + size;
+  for (std::int64_t i = 0; i < size; i += 2) {
+    const float a = x[i] * r * weight[i];
+    const float b = x[i + 1] * r * weight[i + 1];
+    out[i] = a * rotation[i] + b * partner[i];
+    out[i + 1] = b * rotation[i + 1] + a * partner[i + 1];
   }
 }
 
 // dx of one head (overwritten) from the gradient of its output; dweight_sum += (null: not wanted).
 // With g the rotated-back gradient and h = x rstd: dx = rstd (g w - h mean(g w h)), dw = g h.
 inline void HeadBackward(std::int64_t size, float eps, const float* __restrict x, const float* __restrict weight,
-                         const float* __restrict cos, const float* __restrict sin, const float* __restrict dout,
-                         float* __restrict dx, float* __restrict dweight_sum) {
+                         const float* __restrict rotation, const float* __restrict dout, float* __restrict dx,
+                         float* __restrict dweight_sum) {
   const float r = HeadRstd(size, eps, x);
-  for (std::int64_t i = 0; i < size / 2; ++i) {
-    const float a = dout[2 * i];
-    const float b = dout[2 * i + 1];
-    dx[2 * i] = a * cos[i] + b * sin[i];
-    dx[2 * i + 1] = b * cos[i] - a * sin[i];
+  const float* __restrict partner = rotation + size;
+  for (std::int64_t i = 0; i < size; i += 2) {
+    dx[i] = dout[i] * rotation[i] - dout[i + 1] * partner[i];
+    dx[i + 1] = dout[i + 1] * rotation[i + 1] - dout[i] * partner[i + 1];
   }
   if (dweight_sum != nullptr) {
     for (std::int64_t i = 0; i < size; ++i) dweight_sum[i] += dx[i] * (x[i] * r);
@@ -47,24 +62,36 @@ inline void HeadBackward(std::int64_t size, float eps, const float* __restrict x
   for (std::int64_t i = 0; i < size; ++i) dx[i] = r * (dx[i] * weight[i] - x[i] * r * gh_mean);
 }
 
+// Calls body(token, where q's head starts in qkv, where it starts in q) for block `item` of tokens of all samples.
+template <typename Body>
+inline void ForEachHead(const QkRopeShape& shape, std::int64_t item, const Body& body) {
+  const std::int64_t blocks = TokenBlocks(shape.tokens);
+  const std::int64_t sample = item / blocks;
+  const std::int64_t begin = item % blocks * kTokenBlock;
+  const std::int64_t end = std::min(shape.tokens, begin + kTokenBlock);
+  for (std::int64_t token = begin; token < end; ++token) {
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      const std::int64_t packed_head = (sample * shape.tokens + token) * 3 * shape.heads + head;
+      const std::int64_t joint_row = (sample * shape.heads + head) * shape.joint_tokens + shape.first + token;
+      body(token, packed_head * shape.head_size, joint_row * shape.head_size);
+    }
+  }
+}
+
 }  // namespace
 
 void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
                    const float* cos, const float* sin, float* q, float* k, float* v) {
-  ParallelFor("QkRopeForward", shape.batch * shape.tokens, [=](std::int64_t item) {
-    const std::int64_t size = shape.head_size;
-    const std::int64_t sample = item / shape.tokens;
-    const std::int64_t token = item % shape.tokens;
-    const float* row = qkv + item * 3 * shape.heads * size;
-    const float* token_cos = cos + token * (size / 2);
-    const float* token_sin = sin + token * (size / 2);
-    for (std::int64_t head = 0; head < shape.heads; ++head) {
-      const std::int64_t target = ((sample * shape.heads + head) * shape.joint_tokens + shape.first + token) * size;
-      const float* in = row + head * size;
-      HeadForward(size, shape.eps, in, norm_q, token_cos, token_sin, q + target);
-      HeadForward(size, shape.eps, in + shape.heads * size, norm_k, token_cos, token_sin, k + target);
-      std::copy_n(in + 2 * shape.heads * size, size, v + target);
-    }
+  float* table = KernelScratch(shape.tokens * 2 * shape.head_size);
+  FillRotation(shape, cos, sin, table);
+  ParallelFor("QkRopeForward", shape.batch * TokenBlocks(shape.tokens), [=](std::int64_t item) {
+    const std::int64_t part = shape.heads * shape.head_size;
+    ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
+      const float* rotation = table + token * 2 * shape.head_size;
+      HeadForward(shape.head_size, shape.eps, qkv + packed, norm_q, rotation, q + joint);
+      HeadForward(shape.head_size, shape.eps, qkv + packed + part, norm_k, rotation, k + joint);
+      std::copy_n(qkv + packed + 2 * part, shape.head_size, v + joint);
+    });
   });
 }
 
@@ -73,28 +100,22 @@ void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* nor
                     float* dnorm_q, float* dnorm_k) {
   const std::int64_t blocks = TokenBlocks(shape.tokens);
   const bool want_sums = dnorm_q != nullptr || dnorm_k != nullptr;
-  float* partials = want_sums ? PartialSumScratch(shape.batch * blocks * 2 * shape.head_size) : nullptr;
+  const std::int64_t table_size = shape.tokens * 2 * shape.head_size;
+  float* table = KernelScratch(table_size + shape.batch * blocks * 2 * shape.head_size);
+  float* partials = table + table_size;
+  FillRotation(shape, cos, sin, table);
   ParallelFor("QkRopeBackward", shape.batch * blocks, [=](std::int64_t item) {
     const std::int64_t size = shape.head_size;
-    const std::int64_t sample = item / blocks;
-    const std::int64_t first = item % blocks * kTokenBlock;
+    const std::int64_t part = shape.heads * size;
     float* q_sum = want_sums ? partials + item * 2 * size : nullptr;
     float* k_sum = want_sums ? q_sum + size : nullptr;
     if (want_sums) std::fill_n(q_sum, 2 * size, 0.0f);
-    for (std::int64_t token = first; token < std::min(shape.tokens, first + kTokenBlock); ++token) {
-      const std::int64_t row = (sample * shape.tokens + token) * 3 * shape.heads * size;
-      const float* token_cos = cos + token * (size / 2);
-      const float* token_sin = sin + token * (size / 2);
-      for (std::int64_t head = 0; head < shape.heads; ++head) {
-        const std::int64_t source = ((sample * shape.heads + head) * shape.joint_tokens + shape.first + token) * size;
-        const std::int64_t at_q = row + head * size;
-        const std::int64_t at_k = at_q + shape.heads * size;
-        const std::int64_t at_v = at_k + shape.heads * size;
-        HeadBackward(size, shape.eps, qkv + at_q, norm_q, token_cos, token_sin, dq + source, dqkv + at_q, q_sum);
-        HeadBackward(size, shape.eps, qkv + at_k, norm_k, token_cos, token_sin, dk + source, dqkv + at_k, k_sum);
-        std::copy_n(dv + source, size, dqkv + at_v);
-      }
-    }
+    ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
+      const float* rotation = table + token * 2 * size;
+      HeadBackward(size, shape.eps, qkv + packed, norm_q, rotation, dq + joint, dqkv + packed, q_sum);
+      HeadBackward(size, shape.eps, qkv + packed + part, norm_k, rotation, dk + joint, dqkv + packed + part, k_sum);
+      std::copy_n(dv + joint, size, dqkv + packed + 2 * part);
+    });
   });
   if (!want_sums) return;
   const std::int64_t stride = 2 * shape.head_size;

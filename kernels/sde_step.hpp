@@ -12,7 +12,7 @@
 namespace spotlight {
 
 struct StepCoefficients {
-  float sigma = 0;              // noise level the network sees
+  float sigma = 0;  // noise level the network sees
   float c_x = 1, c_v = 0, tau = 0;
   float log_prob_scale = 0;     // 1 / (2 tau^2); 1 for CPS
   float log_prob_constant = 0;  // -ln tau - ln(2 pi)/2; 0 for CPS

@@ -1,10 +1,9 @@
-#include "kernels/sde_step.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/lanes.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/sde_step.hpp"
 
 namespace spotlight {
 namespace {

@@ -10,12 +10,13 @@ shift || true
 options=(-DSPOTLIGHT_DEPS="${SPOTLIGHT_DEPS:-$PWD/.deps}")
 if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 
-log=build/$preset/configure.log
-mkdir -p "build/$preset"
-if ! cmake --preset "$preset" "${options[@]}" >"$log" 2>&1; then
-  cat "$log" >&2
+fresh=no
+[[ -f build/$preset/build.ninja ]] || fresh=yes
+if ! output=$(cmake --preset "$preset" "${options[@]}" 2>&1); then
+  echo "$output" >&2
   exit 1
 fi
+if [[ $fresh == yes ]]; then echo "$output"; fi # what was found; once is enough
 targets=()
 if (($#)); then targets=(--target "$@"); fi
 cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}"

@@ -34,6 +34,8 @@ export PRTE_MCA_state_base_recoverable=1
 export PRTE_MCA_state_base_notify_errors=1
 # Else MPI_Abort ends only its caller and the rest hangs.
 export PRTE_MCA_state_base_error_non_zero_exit=0
+# mpirun keeps its own variables from the ranks; -x lets them check these.
+shown=(-x PRTE_MCA_state_base_recoverable -x PRTE_MCA_state_base_notify_errors -x PRTE_MCA_state_base_error_non_zero_exit)
 # Else MPI_Finalize waits for the dead: it hung in half of the runs with a loss.
 export OMPI_MCA_async_mpi_finalize=1
 # The only point-to-point layer that is adapted to failures; without probing for others, start-up is 1 s shorter.
@@ -70,7 +72,7 @@ trap stop INT TERM USR1
 # A process group of its own (set -m), so that the terminal's Ctrl-C reaches this script only. USR1 is ignored until
 # mpirun and the ranks have set their handlers; to be sure it arrives, it is repeated until the end.
 set -m
-(trap '' USR1; exec "$mpirun" --with-ft ulfm --bind-to none "$@") </dev/null &
+(trap '' USR1; exec "$mpirun" --with-ft ulfm --bind-to none "${shown[@]}" "$@") </dev/null &
 pid=$!
 set +m
 while kill -0 "$pid" 2>/dev/null; do

@@ -9,6 +9,8 @@ if (($# == 0)); then
   echo "usage: scripts/run.sh INPUT [section/key=value ... | options], e.g. scripts/run.sh inputs/geneval.ini" >&2
   exit 2
 fi
+deps=${SPOTLIGHT_DEPS:-$here/../.deps}
 "$here/setup.sh"
 "$here/build.sh" cpu-release spotlight
+if [[ -z ${SPOTLIGHT_MPIRUN:-} && -x $deps/venv/bin/mpirun ]]; then export SPOTLIGHT_MPIRUN=$deps/venv/bin/mpirun; fi
 exec "$here/mpirun.sh" -np "${SPOTLIGHT_RANKS:-4}" "$here/../build/cpu-release/spotlight" "$@"

@@ -2,7 +2,7 @@
 # Installs what is missing, builds cpu-release and runs every test: unit, kernel, mpi, regression and style.
 # Arguments go to ctest, e.g. scripts/test.sh -L unit. Exit code: 0 only if every test passed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 
 started=$SECONDS
 scripts/setup.sh --python || exit 1

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kHighWater = 64;  // messages; a client has one in flight
+constexpr int kHighWater = 64;        // messages; a client has one in flight
 constexpr std::size_t kKeyText = 41;  // 40 characters of Z85 and a 0
 
 struct KeyPair {
@@ -76,8 +76,8 @@ class ZmqServer : public NetworkServer {
     socket_.set(zmq::sockopt::curve_secretkey, keys.secret_key);
     socket_.set(zmq::sockopt::sndhwm, kHighWater);
     socket_.set(zmq::sockopt::rcvhwm, kHighWater);
-    socket_.set(zmq::sockopt::linger, 1000);    // the last replies are still on their way at the end
-    socket_.set(zmq::sockopt::sndtimeo, 0);     // never wait for a client
+    socket_.set(zmq::sockopt::linger, 1000);  // the last replies are still on their way at the end
+    socket_.set(zmq::sockopt::sndtimeo, 0);   // never wait for a client
     const bool local = host == "127.0.0.1";
     socket_.bind(local ? "tcp://127.0.0.1:*" : "tcp://0.0.0.0:*");
     const std::string endpoint = socket_.get(zmq::sockopt::last_endpoint);

@@ -91,11 +91,14 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
       std::this_thread::sleep_for(kNap);
     }
   }
-  if (revoked) {
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(error, &error_class);
+  if (!IsLoss(error_class)) MPI_CHECK(error);
+  if (revoked || error != MPI_SUCCESS) {
+    Revoke(comm);  // the others may have completed without an error and would wait in the next call
     throw PeerLost(fmt::format("a peer was lost or silent for {:.1f} s [{}]",
                                std::chrono::duration<double>(Clock::now() - start).count(), ProcessName()));
   }
-  MPI_CHECK(error);
 }
 
 }  // namespace spotlight

@@ -21,8 +21,8 @@ void CheckMpi(int code, const char* call, const char* file, int line);
 // Ends pending and future communication over `comm` on all its ranks with an error. Does nothing without ULFM.
 void Revoke(MPI_Comm comm) noexcept;
 
-// Completes `requests`, all on `comm`, sleeping between looks. Throws PeerLost if a peer is lost or `limit` passes; then
-// `comm` is revoked. In every case the buffers are free for reuse, or the process has ended.
+// Completes `requests`, all on `comm`, sleeping between looks. Throws PeerLost if a peer is lost or `limit` passes;
+// then `comm` is revoked. In every case the buffers are free for reuse, or the process has ended.
 void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit);
 
 }  // namespace spotlight

@@ -17,7 +17,8 @@ struct Setting {
 
 constexpr std::array<Setting, 9> kSettings = {{
     {"PRTE_MCA_state_base_recoverable", "1", "a spawned job is torn down whole at its first lost rank"},
-    {"PRTE_MCA_state_base_notify_errors", "1", "the loss of a spawned rank is not reported, and mpirun hangs at the end"},
+    {"PRTE_MCA_state_base_notify_errors", "1",
+     "the loss of a spawned rank is not reported, and mpirun hangs at the end"},
     {"PRTE_MCA_state_base_error_non_zero_exit", "0", "MPI_Abort ends only its caller and the rest hangs"},
     {"OMPI_MCA_async_mpi_finalize", "1", "MPI_Finalize hangs after a loss"},
     {"OMPI_MCA_pml", "ob1", "other transports do not survive a loss"},
@@ -35,8 +36,8 @@ std::vector<std::string> MissingMpiSettings(const GetEnv& get_env, bool fault_to
   for (const Setting& setting : kSettings) {
     const char* value = get_env(setting.name);
     if (value != nullptr && value == setting.value) continue;
-    missing.push_back(fmt::format("{}={} (it is {}; else {})", setting.name, setting.value,
-                                  value == nullptr ? "not set" : "'" + std::string(value) + "'", setting.without));
+    const std::string now = value == nullptr ? "not set" : fmt::format("'{}'", value);
+    missing.push_back(fmt::format("{}={} (it is {}; else {})", setting.name, setting.value, now, setting.without));
   }
   return missing;
 }

@@ -1,6 +1,7 @@
 // The settings without which fault tolerant Open MPI hangs or crashes, and the check that they are in force.
 //
-// scripts/mpirun.sh sets them; each entry stands for a failure that was measured. docs/design.md has the table.
+// scripts/mpirun.sh sets them; each entry stands for a failure that was measured. mpirun keeps PRTE_MCA_* from the
+// ranks unless it is told to show them (-x), so under a plain mpirun they count as missing.
 #pragma once
 
 #include <functional>

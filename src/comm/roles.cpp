@@ -17,9 +17,9 @@ Role ParseWish(const std::string& wish, std::size_t rank) {
   for (const Role role : {Role::kCoordinator, Role::kTrainer, Role::kExplorer}) {
     if (wish == RoleName(role)) return role;
   }
-  throw UserError(fmt::format(
-      "SPOTLIGHT_ROLE of rank {}: '{}' is no role; set it to coordinator, trainer or explorer, or unset it", rank,
-      wish));
+  throw UserError(
+      fmt::format("SPOTLIGHT_ROLE of rank {}: '{}' is no role; set it to coordinator, trainer or explorer, or unset it",
+                  rank, wish));
 }
 
 }  // namespace
@@ -33,16 +33,18 @@ std::vector<Role> PlanRoles(int trainers, const std::vector<std::string>& wishes
   }
   if (size == 1) {
     if (trainers > 1) {
-      throw UserError(fmt::format("ranks/trainers: {} trainers, but there is only 1 process; start more with "
-                                  "scripts/mpirun.sh -np {}, or set ranks/trainers=1",
-                                  trainers, trainers + 2));
+      throw UserError(
+          fmt::format("ranks/trainers: {} trainers, but there is only 1 process; start more with "
+                      "scripts/mpirun.sh -np {}, or set ranks/trainers=1",
+                      trainers, trainers + 2));
     }
     return {Role::kAll};
   }
   if (trainers > size - 1) {
-    throw UserError(fmt::format("ranks/trainers: {} trainers and 1 coordinator do not fit into {} ranks; lower it to at "
-                                "most {}, or start at least {} ranks",
-                                trainers, size, size - 1, trainers + 1));
+    throw UserError(
+        fmt::format("ranks/trainers: {} trainers and 1 coordinator do not fit into {} ranks; lower it to at "
+                    "most {}, or start at least {} ranks",
+                    trainers, size, size - 1, trainers + 1));
   }
 
   std::vector<Role> roles(wishes.size(), Role::kExplorer);
@@ -59,8 +61,9 @@ std::vector<Role> PlanRoles(int trainers, const std::vector<std::string>& wishes
                                 1 - coordinators_left));
   }
   if (trainers_left < 0) {
-    throw UserError(fmt::format("SPOTLIGHT_ROLE: {} ranks want to be trainers, but ranks/trainers is {}; make them equal",
-                                trainers - trainers_left, trainers));
+    throw UserError(
+        fmt::format("SPOTLIGHT_ROLE: {} ranks want to be trainers, but ranks/trainers is {}; make them equal",
+                    trainers - trainers_left, trainers));
   }
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     if (!wishes[rank].empty()) continue;

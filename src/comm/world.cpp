@@ -68,7 +68,9 @@ WorldEnding::WorldEnding(int code)
 
 int WorseExit(int a, int b) {
   constexpr std::array<int, 4> kFromBest = {kExitFinished, kExitStopped, kExitUsage, kExitFile};
-  const auto severity = [&](int code) { return std::find(kFromBest.begin(), kFromBest.end(), code) - kFromBest.begin(); };
+  const auto severity = [&](int code) {
+    return std::find(kFromBest.begin(), kFromBest.end(), code) - kFromBest.begin();
+  };
   return severity(a) >= severity(b) ? a : b;
 }
 
@@ -105,8 +107,7 @@ World::~World() {
 
 void World::AssignRoles(int trainers) {
   const char* wish = std::getenv("SPOTLIGHT_ROLE");
-  const std::vector<std::string> wishes =
-      mpi_ ? AllGather(wish != nullptr ? wish : "") : std::vector<std::string>(1);
+  const std::vector<std::string> wishes = mpi_ ? AllGather(wish != nullptr ? wish : "") : std::vector<std::string>(1);
   const std::vector<Role> roles = PlanRoles(trainers, wishes);
   role_ = roles[static_cast<std::size_t>(rank_)];
   trainers_ = trainers;

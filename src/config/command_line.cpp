@@ -152,7 +152,8 @@ std::string HelpText() {
   std::string text = fmt::format("{}\n\noptions:\n", kUsage);
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;
-    text += fmt::format("  {:<28} {}\n", option->get_name() + " " + option->get_type_name(), option->get_description());
+    text += fmt::format("  {:<28} {}\n", option->get_name(false, true) + " " + option->get_type_name(),
+                        option->get_description());
   }
   text +=
       "\nPrecedence: defaults < input < command line. Exit codes: 0 finished, 1 internal error,\n"

@@ -17,7 +17,7 @@ std::string DescribeField(const Field& field) {
   std::string text = Assignment(field.key, field.get()) + "  # ";
   if (!field.allowed.empty()) text += field.allowed + "; ";
   text += field.help;
-  if (field.on_resume == OnResume::kFixed) text += " *";
+  if (field.on_resume == OnResume::kFixedOnResume) text += " *";
   return text + "\n";
 }
 

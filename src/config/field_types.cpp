@@ -201,7 +201,7 @@ std::int64_t ParseDuration(const std::string& text) {
       !ParseNumber(text.substr(second + 1), seconds) || minutes > 59 || seconds > 59) {
     return -1;
   }
-  return std::int64_t{hours} * 3600 + minutes * 60 + seconds;
+  return std::int64_t{hours} * 3600 + std::int64_t{minutes} * 60 + seconds;
 }
 
 std::int64_t RunConfig::TimeLimitSeconds() const { return time_limit.empty() ? 0 : ParseDuration(time_limit); }

@@ -5,7 +5,7 @@
 namespace spotlight {
 namespace {
 
-constexpr OnResume kFixed = OnResume::kFixed;
+constexpr OnResume kFixed = OnResume::kFixedOnResume;
 constexpr OnResume kMayChange = OnResume::kMayChange;
 
 // The block's linear layers that an adapter may be attached to, by their diffusers names.
@@ -86,7 +86,8 @@ std::vector<Field> ExploreFields(ExploreConfig& c) {
 std::vector<Field> RewardFields(RewardConfig& c) {
   return {
       WeightList("terms", c.terms, {-1e6, 1e6}, kFixed, "weighted sum of these; `--list rewards` names them"),
-      InputPath("detector", c.detector, "weights of the shape detector; empty: detector.safetensors beside the model"),
+      InputPath("detector", c.detector,
+                "weights of the shape detector; empty: detector.safetensors in the model folder"),
   };
 }
 

@@ -13,14 +13,14 @@
 namespace spotlight {
 
 // Whether a resumed run may change the value.
-//   kFixed      it decides which samples are drawn or what is learnt: a change would make two runs of one
-//   kMayChange  length, places, memory, prices and reporting; and paths, because a folder may move: whoever resumes
-//               compares the contents
-enum class OnResume { kFixed, kMayChange };
+//   kFixedOnResume  it decides which samples are drawn or what is learnt: a change would make two runs of one
+//   kMayChange      length, places, memory, prices and reporting; and paths, because a folder may move: whoever
+//                   resumes compares the contents
+enum class OnResume { kFixedOnResume, kMayChange };
 
 struct Field {
   std::string key;
-  OnResume on_resume = OnResume::kFixed;
+  OnResume on_resume = OnResume::kFixedOnResume;
   std::string allowed;   // "1 .. 1000", "linear | qwen"; empty: any text
   std::string help;      // with the unit, where there is one
   bool is_path = false;  // names something that is read: resolved against the input's folder

@@ -17,7 +17,7 @@ std::vector<std::string> SectionNames(const std::vector<Section>& sections) {
 }
 
 // "section/key" that `key` was probably meant to be, or "": the same key elsewhere, else the nearest key of the
-// section, else the nearest of all.
+// section or one that `key` goes on from, else the nearest of all.
 std::string NearestKey(const std::vector<Section>& sections, const std::string& section_name, const std::string& key) {
   std::vector<std::string> here;
   std::vector<std::string> everywhere;
@@ -28,7 +28,10 @@ std::string NearestKey(const std::vector<Section>& sections, const std::string& 
       everywhere.push_back(field.key);
     }
   }
-  const std::string nearest_here = NearestName(key, here);
+  std::string nearest_here = NearestName(key, here);
+  for (const std::string& candidate : here) {
+    if (nearest_here.empty() && key.rfind(candidate, 0) == 0) nearest_here = candidate;  // lrate for lr
+  }
   if (!nearest_here.empty()) return section_name + "/" + nearest_here;
   const std::string nearest = NearestName(key, everywhere);
   return nearest.empty() ? "" : NearestKey(sections, "", nearest);
@@ -70,7 +73,7 @@ Override ParseOverride(const std::string& text) {
 
   Config config;
   const std::string key = name.substr(name.find_last_of("./-") + 1);  // train.lr and --lr are habits from elsewhere
-  const std::string nearest = NearestKey(FieldList(config), "", key);
+  const std::string nearest = key.empty() ? "" : NearestKey(FieldList(config), "", key);
   const std::string value = equals == std::string::npos ? "=VALUE" : text.substr(equals);
   throw UserError(fmt::format("command line: '{}' is no override: write section/key=value without spaces{}", text,
                               nearest.empty() ? ", such as train/lr=1e-4" : "; did you mean " + nearest + value + "?"));

@@ -25,7 +25,7 @@ Dispatch::Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t 
     : config_(config),
       run_id_(run_id),
       server_(server),
-      ledger_(config.cost.reserved_per_hour, config.cost.spot_per_hour) {
+      ledger_(config.cost) {
   for (std::uint32_t rank = 0; rank < roles.size(); ++rank) {
     if (roles[rank] == Role::kCoordinator) continue;
     workers_[rank].role = roles[rank];
@@ -129,7 +129,7 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
     saved_ = true;
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (!failure_) failure_ = WorkerLost(failed->text, failed->exit_code);
-    reply = struct Finish {};
+    reply = spotlight::Finish{};
   } else {
     reply = Failed{"a worker sent what only the coordinator may send", kExitInternal};
   }
@@ -151,7 +151,7 @@ Message Dispatch::AnswerPull(const Pull& pull) {
   worker.last_pull = worker.last_heard = now;
   if (finishing_) {
     worker.finished = true;
-    return struct Finish {};
+    return spotlight::Finish{};
   }
   std::vector<RequestKind> kinds = {RequestKind::kEvaluate, RequestKind::kRollout};
   if (Explores(worker)) kinds.push_back(RequestKind::kExplore);

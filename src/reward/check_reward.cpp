@@ -1,6 +1,5 @@
 // CheckReward of reward.hpp: everything about the reward that a user can get wrong, found before any work.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,11 +12,17 @@
 namespace spotlight {
 namespace {
 
+std::string Join(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 // "; did you mean x?" or nothing, then the list of what is allowed.
 std::string Suggest(const std::string& name, const std::vector<std::string>& allowed) {
   const std::string nearest = NearestName(name, allowed);
   return fmt::format("{}; allowed: {}", nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
-                     fmt::join(allowed, ", "));
+                     Join(allowed));
 }
 
 std::vector<std::string> TermNames() {
@@ -27,8 +32,7 @@ std::vector<std::string> TermNames() {
 }
 
 void CheckTerms(const std::vector<WeightedName>& terms, bool has_detector, const std::string& detector_path) {
-  if (terms.empty())
-    throw UserError("reward/terms is empty; name at least one of " + fmt::to_string(fmt::join(TermNames(), ", ")));
+  if (terms.empty()) throw UserError("reward/terms is empty; name at least one of " + Join(TermNames()));
   std::set<std::string> seen;
   double sum = 0;
   for (const auto& [name, weight] : terms) {
@@ -97,7 +101,7 @@ void CheckPrompt(const std::vector<WeightedName>& terms, const Prompt& prompt, c
   if (sum == 0) {
     throw UserError(
         fmt::format("{}: the terms in \"rewards\" ({}) have weight 0 in reward/terms; name one with a weight > 0",
-                    place, fmt::join(prompt.rewards, ", ")));
+                    place, Join(prompt.rewards)));
   }
 }
 

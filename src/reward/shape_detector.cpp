@@ -29,18 +29,15 @@ struct Component {
   std::vector<int> pixels;  // indices into the image
 };
 
-// Largest channel distance from the background, [h * w]; 0 for a pixel with a NaN.
+// Largest channel distance from the background, [h * w]; NaN for a pixel with a NaN, which is above no threshold.
 std::vector<float> Distances(const std::vector<float>& rgb) {
   std::vector<float> distances(rgb.size() / 3);
   for (std::size_t i = 0; i < distances.size(); ++i) {
-    const float* pixel = &rgb[3 * i];
-    float largest = 0;
-    bool valid = true;
-    for (int c = 0; c < 3; ++c) {
-      valid = valid && !std::isnan(pixel[c]);
-      largest = std::max(largest, std::abs(pixel[c] - kBackground));
-    }
-    distances[i] = valid ? largest : 0.0f;
+    const float r = std::abs(rgb[3 * i] - kBackground);
+    const float g = std::abs(rgb[3 * i + 1] - kBackground);
+    const float b = std::abs(rgb[3 * i + 2] - kBackground);
+    const float largest = r > g ? (r > b ? r : b) : (g > b ? g : b);
+    distances[i] = largest + 0 * (r + g + b);  // the second summand is 0 or passes a NaN on
   }
   return distances;
 }
@@ -119,30 +116,32 @@ Coverage CoverageOf(const Component& component, const std::vector<float>& distan
   return coverage;
 }
 
-// Sum min / sum max. The order of the sums (two halves, eight lanes each, lanes in pairs) is NumPy's, so that scores
-// compare bit for bit with the references that the shipped model was measured with.
-float SoftIou(const float* a, const float* b) {
+// The sum of a coverage in NumPy's order (two halves, eight lanes each, lanes in pairs), so that scores compare bit for
+// bit with the references that the shipped model was measured with.
+float Sum(const Coverage& values) {
   constexpr int kLanes = 8;
   constexpr int kHalf = kTemplateSize / 2;
   static_assert(kHalf % kLanes == 0);
-  const auto tree = [](const float* r) { return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7])); };
-  float smaller = 0;
-  float larger = 0;
+  float sum = 0;
   for (int begin = 0; begin < kTemplateSize; begin += kHalf) {
-    float low[kLanes] = {};
-    float high[kLanes] = {};
+    float r[kLanes] = {};
     for (int i = begin; i < begin + kHalf; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const float x = a[i + lane];
-        const float y = b[i + lane];
-        low[lane] += x < y ? x : y;
-        high[lane] += x < y ? y : x;
-      }
+      for (int lane = 0; lane < kLanes; ++lane) r[lane] += values[i + lane];
     }
-    smaller += tree(low);
-    larger += tree(high);
+    sum += ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
   }
-  return smaller / larger;
+  return sum;
+}
+
+// Sum min / sum max.
+float SoftIou(const float* a, const Coverage& b) {
+  Coverage smaller;
+  Coverage larger;
+  for (int i = 0; i < kTemplateSize; ++i) {  // apart from the sums: so the compiler vectorises both
+    smaller[i] = a[i] < b[i] ? a[i] : b[i];
+    larger[i] = a[i] < b[i] ? b[i] : a[i];
+  }
+  return Sum(smaller) / Sum(larger);
 }
 
 int NearestColor(const float* pixel) {
@@ -226,7 +225,7 @@ std::vector<Detection> ShapeDetector::Detect(const Image& image) const {
     std::size_t best = 0;
     float best_iou = -1;
     for (std::size_t i = 0; i < template_classes_.size(); ++i) {
-      const float iou = SoftIou(&templates_[i * kTemplateSize], coverage.data());
+      const float iou = SoftIou(&templates_[i * kTemplateSize], coverage);
       if (iou <= best_iou) continue;
       best = i;
       best_iou = iou;

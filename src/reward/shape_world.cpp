@@ -15,7 +15,7 @@ namespace {
 constexpr int kCellsPerRow = kWorldSide / kCellSide;
 constexpr int kNumCells = kCellsPerRow * kCellsPerRow;
 constexpr int kSupersampling = 4;  // per axis
-constexpr int kMaxPlacements = 1000;
+constexpr int kMaxPlacements = 10000;
 
 bool InCircle(double u, double v) { return u * u + v * v <= 1; }
 bool InSquare(double u, double v) { return std::abs(u) <= 0.92 && std::abs(v) <= 0.92; }

@@ -65,7 +65,7 @@ TEST(Compare, TellsWhatAResumedRunMayChange) {
   EXPECT_EQ(differences[0].second, "200");
   EXPECT_EQ(differences[0].on_resume, OnResume::kMayChange);
   EXPECT_EQ(differences[1].key, "train/lr");
-  EXPECT_EQ(differences[1].on_resume, OnResume::kFixed);
+  EXPECT_EQ(differences[1].on_resume, OnResume::kFixedOnResume);
 }
 
 }  // namespace

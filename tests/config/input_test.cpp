@@ -121,7 +121,7 @@ class InputFile : public ::testing::Test {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     root_ = std::filesystem::temp_directory_path() / (std::string("spotlight_input_") + test->name());
     std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_ / "inputs" / "models");
+    std::filesystem::create_directories(root_ / "inputs" / "some_model");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
@@ -136,9 +136,9 @@ class InputFile : public ::testing::Test {
 TEST_F(InputFile, PathsAreFoundFromAnywhere) {
   Write("inputs/prompts.txt", "a photo\n");
   const std::string path = Write(
-      "inputs/a.ini", "[model]\npath = inputs/models\n[prompts]\ntrain = inputs/prompts.txt\neval = nowhere.txt\n");
+      "inputs/a.ini", "[model]\npath = inputs/some_model\n[prompts]\ntrain = inputs/prompts.txt\neval = nowhere.txt\n");
   const Config config = ReadInput(path, {});
-  EXPECT_EQ(config.model.path, (root_ / "inputs/models").string());
+  EXPECT_EQ(config.model.path, (root_ / "inputs/some_model").string());
   EXPECT_EQ(config.prompts.train, (root_ / "inputs/prompts.txt").string());
   EXPECT_EQ(config.prompts.eval, "nowhere.txt") << "as written: who opens it reports it";
   EXPECT_EQ(ReadInput(path, {"model/path=/"}).model.path, "/");

@@ -1,10 +1,15 @@
-// The kernel tests need Kokkos for as long as they run; one GoogleTest program with its own main.
+// One program for all kernel tests: the back end has to run for as long as they do.
+//   kernels_test [GoogleTest's flags] [threads, default 2]
 #include <gtest/gtest.h>
 
-#include <Kokkos_Core.hpp>
+#include <cstdlib>
+
+#include "kernels/runtime.hpp"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const Kokkos::ScopeGuard kokkos(argc, argv);
-  return RUN_ALL_TESTS();
+  spotlight::StartKernels(argc > 1 ? std::atoi(argv[1]) : 2);
+  const int result = RUN_ALL_TESTS();
+  spotlight::StopKernels();
+  return result;
 }

@@ -23,7 +23,7 @@ void Check(const std::vector<WeightedName>& terms, const std::vector<Prompt>& pr
 Prompt Ring(int line) {
   Prompt prompt;
   prompt.text = "a photo of a ring";
-  prompt.include = {{.object_class = "ring"}};
+  prompt.include = {Wants("ring")};
   prompt.line = line;
   return prompt;
 }
@@ -133,7 +133,7 @@ TEST(CheckReward, ClassOrColorThatTheDetectorDoesNotKnow) {
       },
       ThrowsMessage<UserError>(AllOf(HasSubstr("prompts.jsonl:5: "), HasSubstr("no color \"orange\""))));
   prompt = Ring(6);
-  prompt.exclude = {{.object_class = "bench"}};
+  prompt.exclude = {Wants("bench")};
   EXPECT_THAT(
       [&] {
         Check({{"geneval_soft", 1}}, {prompt});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "shapes_data.hpp"
 
 namespace spotlight {
 namespace {
@@ -17,11 +18,6 @@ Detection At(const std::string& object_class, const std::string& color, int x, d
   detection.confidence = confidence;
   detection.color_shares = {{color, 0.9}};
   return detection;
-}
-
-Clause Wants(const std::string& object_class, int count = 1, const std::string& color = "",
-             const std::string& relation = "", int target = -1) {
-  return {object_class, count, color, relation, target};
 }
 
 Prompt Asking(const std::string& tag, std::vector<Clause> include, std::vector<Clause> exclude = {}) {

@@ -24,7 +24,7 @@ RewardConfig Terms(std::vector<WeightedName> terms) {
 Prompt RedRing() {
   Prompt prompt;
   prompt.text = "a photo of a red ring";
-  prompt.include = {{.object_class = "ring", .count = 1, .color = "red"}};
+  prompt.include = {Wants("ring", 1, "red")};
   return prompt;
 }
 

@@ -22,7 +22,7 @@ using ::testing::ThrowsMessage;
 Prompt Colored(const std::string& shape, const std::string& color) {
   Prompt prompt;
   prompt.text = "a photo of a " + color + " " + shape;
-  prompt.include = {{.object_class = shape, .count = 1, .color = color}};
+  prompt.include = {Wants(shape, 1, color)};
   return prompt;
 }
 
@@ -87,7 +87,6 @@ TEST(ShapeDetector, WithstandsPixelNoise) {
       shapes += found[0].object_class == prompt.include[0].object_class;
       colors += found[0].color == prompt.include[0].color;
     }
-    RecordProperty("shape_accuracy_at_" + std::to_string(c.sigma), shapes);
     EXPECT_GE(shapes, c.min_shape * kImages) << "sigma " << c.sigma;
     EXPECT_LE(shapes, c.max_shape * kImages) << "sigma " << c.sigma;
     EXPECT_GE(colors, 0.99 * kImages) << "sigma " << c.sigma;

@@ -33,7 +33,7 @@ TEST(ShapeWorld, RenderingIsAFunctionOfPromptAndKey) {
 
 TEST(ShapeWorld, UsesEveryCellAndColor) {
   Prompt prompt;
-  prompt.include = {{.object_class = "square", .count = 1}};
+  prompt.include = {Wants("square")};
   std::vector<int> cells(16), colors(kNumColors);
   for (int key = 0; key < 400; ++key) {
     const std::vector<Detection> found = ShippedDetector().Detect(RenderPrompt(prompt, key));
@@ -57,7 +57,7 @@ TEST_P(GroundTruth, IsAlwaysCorrect) {
     EXPECT_EQ(scores.strict, 1) << prompt.text << ", key " << i;
     EXPECT_EQ(scores.soft, 1) << prompt.text << ", key " << i;
     EXPECT_EQ(scores.exact, 1) << prompt.text << ", key " << i;
-    EXPECT_GT(scores.dense, 0.9) << prompt.text << ", key " << i;
+    EXPECT_GT(scores.dense, 0.85) << prompt.text << ", key " << i;
   }
 }
 
@@ -78,16 +78,15 @@ TEST_P(GroundTruth, OfAnotherPromptIsWrong) {
     ++pairs;
   }
   ASSERT_GT(pairs, 100);
-  EXPECT_LE(strict, 0.08 * pairs);
-  EXPECT_LE(soft, 0.45 * pairs);
+  EXPECT_LE(strict, 0.03 * pairs);
+  EXPECT_LE(soft, 0.30 * pairs);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tasks, GroundTruth, ::testing::ValuesIn(kTasks), [](const auto& info) { return info.param; });
 
 TEST(ShapeWorld, DrawsFreeCombinations) {
   Prompt prompt;
-  prompt.include = {{.object_class = "heart", .count = 2, .color = "blue"},
-                    {.object_class = "ring", .count = 3, .color = "red", .relation = "above", .relation_target = 0}};
+  prompt.include = {Wants("heart", 2, "blue"), Wants("ring", 3, "red", "above", 0)};
   for (int key = 0; key < 20; ++key) {
     const GenevalScores scores = ScoreGeneval(prompt, ShippedDetector().Detect(RenderPrompt(prompt, key)));
     EXPECT_EQ(scores.strict, 1);
@@ -98,16 +97,15 @@ TEST(ShapeWorld, DrawsFreeCombinations) {
 TEST(ShapeWorld, RefusesWhatItCannotDraw) {
   Prompt prompt;
   prompt.text = "a photo of a bench";
-  prompt.include = {{.object_class = "bench"}};
+  prompt.include = {Wants("bench")};
   EXPECT_THAT([&] { RenderPrompt(prompt, 0); },
               ThrowsMessage<UserError>(HasSubstr("shape \"bench\"; it has circle, square, triangle")));
-  prompt.include = {{.object_class = "ring", .color = "mauve"}};
+  prompt.include = {Wants("ring", 1, "mauve")};
   EXPECT_THAT([&] { RenderPrompt(prompt, 0); },
               ThrowsMessage<UserError>(HasSubstr("colour \"mauve\"; it has red, green")));
-  prompt.include = {{.object_class = "ring", .count = 17}};
+  prompt.include = {Wants("ring", 17)};
   EXPECT_THAT([&] { RenderPrompt(prompt, 0); }, ThrowsMessage<UserError>(HasSubstr("more than the 16 objects")));
-  prompt.include = {{.object_class = "ring", .count = 8},
-                    {.object_class = "heart", .count = 8, .relation = "above", .relation_target = 0}};
+  prompt.include = {Wants("ring", 8), Wants("heart", 8, "", "above", 0)};
   EXPECT_THAT([&] { RenderPrompt(prompt, 0); }, ThrowsMessage<UserError>(HasSubstr("no placement")));
 }
 

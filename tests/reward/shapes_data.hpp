@@ -26,6 +26,11 @@ inline const std::vector<Prompt>& EvalPrompts() {
   return prompts;
 }
 
+inline Clause Wants(const std::string& object_class, int count = 1, const std::string& color = "",
+                    const std::string& relation = "", int target = -1) {
+  return {object_class, count, color, relation, target};
+}
+
 // Training prompts of one task.
 inline std::vector<Prompt> TaskPrompts(const std::string& tag) {
   static const std::vector<Prompt> all = ReadPrompts(kSourceDir + "/inputs/prompts/shapes_train.jsonl").prompts;

@@ -1,0 +1,20 @@
+#include "driver/build_info.hpp"
+
+#include "io/provenance.hpp"
+
+namespace spotlight {
+
+std::string VersionText() {
+  const std::map<std::string, std::string> all = Provenance();
+  return "spotlight " + all.at("softwareVersion") + " (git " + all.at("git_sha") +
+         (all.at("git_dirty") == "yes" ? ", with local changes" : "") + ")";
+}
+
+std::string BuildText() {
+  const std::map<std::string, std::string> all = Provenance();
+  return VersionText() + "\ncompiler and libraries: " + all.at("softwareDependencies") +
+         "\nkernel back ends: kokkos (host), oneDNN (matrix products)\nMPI, Kokkos: " SPOTLIGHT_MPI_VERSION
+         ", " SPOTLIGHT_KOKKOS_VERSION "\n";
+}
+
+}  // namespace spotlight

@@ -1,0 +1,323 @@
+#include "driver/coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "config/dump.hpp"
+#include "driver/export.hpp"
+#include "driver/history.hpp"
+#include "driver/signals.hpp"
+#include "driver/worker.hpp"
+#include "io/checkpoint.hpp"
+#include "plan/correlation.hpp"
+
+namespace spotlight {
+namespace {
+
+double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+// Mean over the groups of the standard deviation of their explored rewards.
+double ExploredSpread(const std::vector<Sample>& explored, const IterationPlan& plan) {
+  std::map<std::uint32_t, int> group_of;
+  for (std::size_t p = 0; p < plan.prompts.size(); ++p) {
+    group_of[static_cast<std::uint32_t>(plan.prompts[p])] = static_cast<int>(p);
+  }
+  std::vector<double> rewards;
+  std::vector<int> groups;
+  for (const Sample& sample : explored) {
+    rewards.push_back(sample.reward);
+    groups.push_back(group_of.at(sample.request.prompt_index));
+  }
+  const Advantages spread = GroupAdvantages(rewards, groups, static_cast<int>(plan.prompts.size()), {});
+  double sum = 0;
+  int valid = 0;
+  for (const double std : spread.group_std) {
+    if (std::isnan(std)) continue;
+    sum += std;
+    ++valid;
+  }
+  return valid > 0 ? sum / valid : 0;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record,
+                         RunState state, int trainers, int explorers)
+    : config_(config),
+      resources_(resources),
+      dispatch_(dispatch),
+      record_(record),
+      state_(std::move(state)),
+      prompt_sampler_(resources.train.prompts, config.prompts.tag_weights, config.run.seed),
+      progress_(config.run.iterations, explorers),
+      elapsed_before_(state_.elapsed_seconds),
+      trainers_(trainers),
+      explorers_(explorers),
+      first_iteration_(static_cast<int>(state_.next_iteration)) {
+  for (std::size_t pool = 0; pool < kPools; ++pool) {
+    for (std::size_t use = 0; use < kUses; ++use) {
+      dispatch_.ledger().Add(static_cast<Pool>(pool), static_cast<Use>(use), state_.ledger_seconds[pool][use]);
+    }
+  }
+  if (state_.plan.prompts.empty() && state_.next_iteration < static_cast<std::uint32_t>(config.run.iterations)) {
+    state_.plan = PlanIteration(config, prompt_sampler_, state_.next_iteration);
+  }
+}
+
+int Coordinator::Run() {
+  last_checkpoint_ = state_.restarts > 0 ? static_cast<int>(state_.next_iteration) : -1;
+  const std::uint32_t iterations = static_cast<std::uint32_t>(config_.run.iterations);
+  while (state_.next_iteration < iterations && StopReason().empty()) RunIteration();
+  if (state_.next_iteration < iterations) {
+    SaveCheckpoint();
+    progress_.Line(fmt::format("stopped after iteration {} of {}: {}. Go on with: -r latest -d {}",
+                               state_.next_iteration, iterations, StopReason(), record_.directory()));
+    return kExitStopped;
+  }
+  FinalEvaluation();
+  return kExitFinished;
+}
+
+void Coordinator::RunIteration() {
+  const auto start = std::chrono::steady_clock::now();
+  const std::uint32_t iteration = state_.next_iteration;
+  Values values;
+  dispatch_.BeginIteration();
+
+  // rollout: the chosen seeds with the current weights, and now and then the held-out prompts
+  std::vector<Sample> rollouts;
+  Evaluation evaluation;
+  const bool evaluate = EvaluationDue();
+  RolloutPhase(evaluate, rollouts, evaluation);
+  values["time_rollout_s"] = Seconds(start);
+  if (evaluate) RecordEvaluation(evaluation, values);
+
+  // select: advantages of the kept seeds
+  const Advantages advantages = ScoreRollouts(rollouts, values);
+
+  // train on version v, while explorers score the next iteration's seeds with version v
+  IterationPlan next = PlanIteration(config_, prompt_sampler_, iteration + 1);
+  const Trained trained = TrainPhase(rollouts, advantages, next, values);
+
+  // publish version v + 1
+  Publish(trained);
+  values.insert(trained.metrics.begin(), trained.metrics.end());
+
+  // record
+  values["time_step_s"] = Seconds(start);
+  longest_iteration_ = std::max(longest_iteration_, values["time_step_s"]);
+  values["perf_images_per_s"] =
+      (static_cast<double>(rollouts.size()) + values["explore_images"] + evaluation.images) / values["time_step_s"];
+  Record(rollouts, advantages, std::move(values));
+  state_.plan = std::move(next);
+  state_.next_iteration = iteration + 1;
+  const bool due = config_.checkpoint.every > 0 && (iteration + 1) % config_.checkpoint.every == 0;
+  if (due || TakeCheckpointRequest(record_.directory())) SaveCheckpoint();
+}
+
+void Coordinator::RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation) {
+  if (evaluate) {
+    const int pictures = PicturesDue() ? config_.output.grid_images : 0;
+    std::vector<Request> requests =
+        EvaluationRequests(config_, resources_.eval, state_.next_iteration, pictures);
+    dispatch_.Add(std::move(requests));
+  }
+  const std::vector<Request> requests = RolloutRequests(state_.plan, state_.next_iteration);
+  dispatch_.Add(requests);
+  dispatch_.ServeUntil(
+      [&] { return dispatch_.Done(RequestKind::kRollout) && dispatch_.Done(RequestKind::kEvaluate); },
+      [&] { progress_.Phase("rollout", dispatch_.CountDone(RequestKind::kRollout), requests.size()); });
+  rollouts = dispatch_.Take(RequestKind::kRollout);
+  if (evaluate) {
+    evaluation = SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), *resources_.reward, resources_.eval);
+  }
+}
+
+Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) const {
+  const std::size_t groups = state_.plan.prompts.size(), images = static_cast<std::size_t>(config_.group.images);
+  std::vector<double> rewards;
+  std::vector<int> group;
+  for (std::size_t i = 0; i < rollouts.size(); ++i) {
+    rewards.push_back(rollouts[i].reward);
+    group.push_back(static_cast<int>(i / images));
+  }
+  const AdvantageOptions options{.global_std = config_.train.advantage_std == TrainConfig::AdvantageStd::kGlobal,
+                                 .clip = config_.train.advantage_clip};
+  const Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options);
+  double mean = 0, spread = 0, flat = 0, rho = 0;
+  int correlated = 0;
+  for (const double reward : rewards) mean += reward / static_cast<double>(rewards.size());
+  for (std::size_t g = 0; g < groups; ++g) {
+    spread += advantages.group_std[g] / static_cast<double>(groups);
+    flat += advantages.zero_spread[g] / static_cast<double>(groups);
+    const double group_rho =
+        Spearman(state_.plan.groups[g].explored, std::span<const double>(rewards).subspan(g * images, images));
+    if (std::isnan(group_rho)) continue;
+    rho += group_rho;
+    ++correlated;
+  }
+  values["reward_mean"] = mean;
+  values["reward_std"] = advantages.global_std;
+  values["group_reward_std_mean"] = spread;
+  values["group_zero_spread_ratio"] = flat;
+  if (correlated > 0) values["explore_rho"] = rho / correlated;
+  return advantages;
+}
+
+Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages,
+                                IterationPlan& next, Values& values) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool last = state_.next_iteration + 1 >= static_cast<std::uint32_t>(config_.run.iterations);
+  const bool explore = config_.explore.seeds > 0 && !last;
+  const std::size_t wanted = static_cast<std::size_t>(config_.explore.seeds) * next.prompts.size();
+  if (explore) dispatch_.Add(ExploreRequests(config_, next, state_.next_iteration));
+  Train train{state_.next_iteration, {}};
+  for (std::size_t i = 0; i < rollouts.size(); ++i) train.samples.push_back({rollouts[i], advantages.values[i]});
+  dispatch_.StartTraining(std::move(train));
+  const auto show = [&] {
+    if (explore) progress_.Phase("train and explore", dispatch_.CountDone(RequestKind::kExplore), wanted);
+  };
+  dispatch_.ServeUntil([&] { return dispatch_.trained().has_value(); }, show);
+  const auto trained_at = std::chrono::steady_clock::now();
+  if (explore) {
+    // A fixed budget is explored whole and gives the same bits every time. A deadline cuts: training's end may wait
+    // for the batches in flight only for the grace.
+    const double grace = config_.explore.budget == ExploreConfig::Budget::kFixed
+                             ? std::numeric_limits<double>::infinity()
+                             : config_.explore.grace * Seconds(start);
+    dispatch_.ServeUntil(
+        [&] { return dispatch_.Done(RequestKind::kExplore) || Seconds(trained_at) >= grace; }, show);
+    dispatch_.Cancel(RequestKind::kExplore);
+    const std::vector<Sample> explored = dispatch_.Take(RequestKind::kExplore);
+    values["explore_images"] = static_cast<double>(explored.size());
+    values["explore_reward_std_mean"] = ExploredSpread(explored, next);
+    ChooseSeeds(config_, explored, next);
+  }
+  values["time_explore_tail_s"] = Seconds(trained_at);
+  values["time_train_s"] = Seconds(start);
+  return *dispatch_.trained();
+}
+
+void Coordinator::Publish(const Trained& trained) {
+  const double deviation = trained.metrics.at("policy_ratio_first_max_dev");
+  if (deviation > config_.train.ratio_tolerance) {
+    LogWarning(fmt::format("iteration {}: before the first update a probability ratio is off by {:.3g} "
+                           "(train/ratio_tolerance = {:.3g}): rollout and training do not compute the same numbers",
+                           trained.iteration + 1, deviation, config_.train.ratio_tolerance));
+  }
+  const bool finite = std::all_of(trained.weights.begin(), trained.weights.end(), [](float w) { return std::isfinite(w); });
+  if (!finite) {
+    throw WorkerLost(fmt::format("iteration {}: training diverged, the weights are not finite; the last checkpoint is "
+                                 "good. Lower train/lr or train/grad_norm", trained.iteration + 1),
+                     kExitStopped);
+  }
+  dispatch_.Publish({trained.next_version, false}, trained.weights);
+  if (!trained.ema_weights.empty()) dispatch_.Publish({trained.next_version, true}, trained.ema_weights);
+}
+
+void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values) {
+  const auto start = std::chrono::steady_clock::now();
+  values["time_record_s"] = last_record_seconds_;
+  values["ranks_reserved"] = trainers_;
+  values["ranks_spot"] = explorers_;
+  AddCost(dispatch_.ledger(), values);
+  const int iteration = static_cast<int>(state_.next_iteration);
+  record_.AddHistory(iteration, values);
+  record_.AddRollouts(state_.plan, rollouts, advantages);
+  const double left = (config_.run.iterations - iteration - 1) * (Elapsed() - elapsed_before_) /
+                      std::max(1, iteration + 1 - first_iteration_);
+  progress_.Step(iteration, values, left);
+  last_record_seconds_ = Seconds(start);
+}
+
+bool Coordinator::EvaluationDue() const {
+  const int iteration = static_cast<int>(state_.next_iteration);
+  return iteration == 0 || (config_.eval.every > 0 && iteration % config_.eval.every == 0);
+}
+
+bool Coordinator::PicturesDue() const {
+  const int iteration = static_cast<int>(state_.next_iteration);
+  if (iteration == 0 || iteration == config_.run.iterations) return true;
+  return config_.output.grid_every > 0 && iteration / config_.output.grid_every > last_pictures_ / config_.output.grid_every;
+}
+
+void Coordinator::RecordEvaluation(const Evaluation& evaluation, Values& values) {
+  AddEvaluation(evaluation, values);
+  if (state_.next_iteration == 0) {
+    state_.first_strict = evaluation.strict;
+    state_.first_strict_error = evaluation.strict_error;
+    state_.first_reward = evaluation.reward;
+  }
+  if (!evaluation.pictures.empty()) {
+    record_.AddPictures(static_cast<int>(state_.next_iteration), evaluation);
+    last_pictures_ = static_cast<int>(state_.next_iteration);
+  }
+  last_evaluation_ = evaluation;
+}
+
+void Coordinator::FinalEvaluation() {
+  dispatch_.BeginIteration();
+  dispatch_.Add(EvaluationRequests(config_, resources_.eval, state_.next_iteration, config_.output.grid_images));
+  const std::size_t total = resources_.eval.prompts.size() * static_cast<std::size_t>(config_.eval.seeds);
+  dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kEvaluate); },
+                       [&] { progress_.Phase("evaluate", dispatch_.CountDone(RequestKind::kEvaluate), total); });
+  const Evaluation evaluation =
+      SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), *resources_.reward, resources_.eval);
+  Values values;
+  RecordEvaluation(evaluation, values);
+  AddCost(dispatch_.ledger(), values);
+  record_.AddHistory(static_cast<int>(state_.next_iteration), values);
+  SaveCheckpoint();
+  const std::string before = std::isnan(state_.first_strict)
+                                 ? fmt::format("reward {:.3f}", state_.first_reward)
+                                 : fmt::format("{:.3f} +- {:.3f}", state_.first_strict, state_.first_strict_error);
+  const std::string score = fmt::format("Held-out score {} -> {} ({} images, standard error)", before,
+                                        DescribeScore(evaluation), evaluation.images);
+  ExportWeights(config_, *resources_.layout, dispatch_.PublishedWeights(EvaluationWeights()),
+                record_.directory() + "/final", score);
+  progress_.Line("");
+  progress_.Line(score);
+  for (const auto& [tag, strict] : evaluation.strict_by_tag) {
+    progress_.Line(fmt::format("  {:<14} {:.3f}", tag, strict));
+  }
+  progress_.Line(dispatch_.ledger().Table());
+  progress_.Line(fmt::format("finished {} iterations in {}{}", config_.run.iterations, DescribeSeconds(Elapsed()),
+                             CountWarnings() > 0 ? fmt::format(", {} warnings", CountWarnings()) : std::string()));
+  progress_.Line(fmt::format("results: {0}/run.h5  {0}/final  {0}/samples", record_.directory()));
+}
+
+void Coordinator::SaveCheckpoint() {
+  const int step = static_cast<int>(state_.next_iteration);
+  if (step == last_checkpoint_) return;
+  const std::string folder = BeginCheckpoint(record_.directory(), step);
+  dispatch_.StartSave(folder, static_cast<std::uint64_t>(step));
+  dispatch_.ServeUntil([&] { return dispatch_.saved(); }, [] {});
+  for (std::size_t pool = 0; pool < kPools; ++pool) {
+    for (std::size_t use = 0; use < kUses; ++use) {
+      state_.ledger_seconds[pool][use] = dispatch_.ledger().Seconds(static_cast<Pool>(pool), static_cast<Use>(use));
+    }
+  }
+  state_.elapsed_seconds = Elapsed();
+  SaveRunState(state_, folder);
+  CommitCheckpoint(record_.directory(), step, config_.checkpoint.keep);
+  last_checkpoint_ = step;
+}
+
+std::string Coordinator::StopReason() const {
+  if (const std::string signal = StopSignal(); !signal.empty()) return signal;
+  const double limit = static_cast<double>(config_.run.TimeLimitSeconds());
+  // One more iteration and its checkpoint must fit.
+  if (limit > 0 && Seconds(start_) + 1.5 * longest_iteration_ + last_record_seconds_ > limit) return "time limit";
+  return "";
+}
+
+double Coordinator::Elapsed() const { return elapsed_before_ + Seconds(start_); }
+
+}  // namespace spotlight

@@ -1,0 +1,68 @@
+// The coordinator: runs the iterations of a run. RunIteration reads top to bottom like the table in
+// docs/design.md: rollout, select, train (exploration overlapping), publish, record.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/config.hpp"
+#include "driver/dispatch.hpp"
+#include "driver/evaluation.hpp"
+#include "driver/iteration_plan.hpp"
+#include "driver/progress.hpp"
+#include "driver/run_record.hpp"
+#include "driver/run_state.hpp"
+#include "plan/prompt_sampler.hpp"
+
+namespace spotlight {
+
+class Coordinator {
+ public:
+  // `state`: of a checkpoint, or a new run's. Weights of version state.next_iteration must be published.
+  Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record, RunState state,
+              int trainers, int explorers);
+
+  // Iterations until the last, the time limit or a stop signal; then the final evaluation, checkpoint and export.
+  // Returns kExitFinished or kExitStopped. Throws WorkerLost, FileError.
+  int Run();
+
+ private:
+  using Values = std::map<std::string, double>;
+
+  void RunIteration();
+  void RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation);
+  Advantages ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) const;
+  Trained TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages, IterationPlan& next,
+                     Values& values);
+  void Publish(const Trained& trained);
+  void Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values);
+  void FinalEvaluation();
+  void RecordEvaluation(const Evaluation& evaluation, Values& values);
+  void SaveCheckpoint();
+  bool EvaluationDue() const;
+  bool PicturesDue() const;
+  WeightKey EvaluationWeights() const { return {state_.next_iteration, config_.train.ema_decay > 0}; }
+  std::string StopReason() const;
+  double Elapsed() const;
+
+  const Config& config_;
+  const Resources& resources_;
+  Dispatch& dispatch_;
+  RunRecord& record_;
+  RunState state_;
+  PromptSampler prompt_sampler_;
+  Progress progress_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double elapsed_before_;
+  int trainers_, explorers_;
+  int first_iteration_;  // of this part of the run
+  int last_checkpoint_ = -1;
+  int last_pictures_ = -1;
+  double last_record_seconds_ = 0;
+  double longest_iteration_ = 0;
+  Evaluation last_evaluation_;
+};
+
+}  // namespace spotlight

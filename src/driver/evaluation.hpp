@@ -1,0 +1,34 @@
+// Held-out evaluation: fixed prompts, fixed seeds, ODE, no selection.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/request.hpp"
+#include "config/config.hpp"
+#include "driver/resources.hpp"
+
+namespace spotlight {
+
+struct Evaluation {
+  double reward = 0;
+  double strict = 0, strict_error = 0;  // mean over images and its standard error; NaN without GenEval prompts
+  double soft = 0;
+  std::map<std::string, double> strict_by_tag;
+  int images = 0;
+  std::vector<Sample> pictures;  // those that were asked to be kept, in request order
+};
+
+// eval/seeds requests for each held-out prompt, with the evaluation weights of a version. `pictures` of them, spread
+// evenly over the prompts, bring their image.
+std::vector<Request> EvaluationRequests(const Config& config, const ConditionedPrompts& prompts,
+                                        std::uint64_t weight_version, int pictures);
+
+Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const Reward& reward,
+                               const ConditionedPrompts& prompts);
+
+// "score 0.602 +- 0.031", or the reward where the prompts have no GenEval metadata.
+std::string DescribeScore(const Evaluation& evaluation);
+
+}  // namespace spotlight

@@ -1,0 +1,40 @@
+// Which prompts, seeds and stochastic steps an iteration rolls out. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/request.hpp"
+#include "config/config.hpp"
+#include "plan/prompt_sampler.hpp"
+
+namespace spotlight {
+
+// The seeds of one prompt's group. explored[i] is the reward that exploration saw for seeds[i]; NaN: fresh seed.
+struct SeedChoice {
+  std::vector<std::uint64_t> seeds;
+  std::vector<double> explored;
+};
+
+struct IterationPlan {
+  std::uint32_t iteration = 0;
+  std::vector<int> prompts;        // [P] indices into the training prompts
+  std::vector<SeedChoice> groups;  // [P]
+  std::uint32_t window_begin = 0, window_end = 0;
+};
+
+// A plan with fresh seeds. Prompts and window depend on (run seed, iteration) alone.
+IterationPlan PlanIteration(const Config& config, const PromptSampler& sampler, std::uint32_t iteration);
+
+// The seeds to explore for `plan`, all prompts' first seed, then all prompts' second, ...: so that all prompts have
+// about equal numbers whenever exploration is cut.
+std::vector<Request> ExploreRequests(const Config& config, const IterationPlan& plan, std::uint64_t weight_version);
+
+// Replaces the plan's seeds by the explored ones of strongest contrast; a prompt with too few scored seeds is filled
+// with fresh ones. `explored`: what came back, in any order.
+void ChooseSeeds(const Config& config, const std::vector<Sample>& explored, IterationPlan& plan);
+
+// The group's rollouts, prompt by prompt.
+std::vector<Request> RolloutRequests(const IterationPlan& plan, std::uint64_t weight_version);
+
+}  // namespace spotlight

@@ -1,0 +1,220 @@
+#include "driver/job.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/channel.hpp"
+#include "comm/mpi_settings.hpp"
+#include "config/check.hpp"
+#include "config/dump.hpp"
+#include "config/input.hpp"
+#include "driver/coordinator.hpp"
+#include "driver/dispatch.hpp"
+#include "driver/run_directory.hpp"
+#include "driver/signals.hpp"
+#include "driver/worker.hpp"
+#include "kernels/runtime.hpp"
+
+namespace spotlight {
+namespace {
+
+using Attributes = std::map<std::string, std::string>;
+
+// The input of a resumed run: the file of the command line, else the checkpoint's own; what may not change must not.
+Config ResumedConfig(const CommandLine& command, const RunState& state, const std::string& directory) {
+  const std::string name = directory + " (checkpoint's input)";
+  const Config before = ReadInputText(state.input, name, {});
+  Config config = command.input.empty() ? ReadInputText(state.input, name, command.overrides)
+                                        : ReadInput(command.input, command.overrides);
+  config.run.directory = directory;
+  std::string fixed;
+  for (const Difference& difference : CompareConfigs(before, config)) {
+    if (difference.on_resume != OnResume::kFixedOnResume) continue;
+    fixed += fmt::format("{}{} (was {}, now {})", fixed.empty() ? "" : ", ", difference.key, difference.first,
+                         difference.second);
+  }
+  if (!fixed.empty()) {
+    throw UserError("a resumed run must keep these settings: " + fixed +
+                    ". Start a new run in another directory to change them");
+  }
+  return config;
+}
+
+// What this run starts from.
+struct Start {
+  Config config;
+  std::optional<Restart> restart;
+  RunState state;
+};
+
+Start PrepareStart(const CommandLine& command) {
+  Start start;
+  start.restart = FindRestart(command);
+  if (start.restart) {
+    start.state = LoadRunState(start.restart->checkpoint());
+    start.config = ResumedConfig(command, start.state, start.restart->directory);
+    ++start.state.restarts;
+  } else {
+    start.config = ReadInput(command.input, command.overrides);
+  }
+  CheckConfig(start.config);
+  return start;
+}
+
+void RequireMpiSettings(const World& world) {
+  if (!world.under_mpi()) return;
+  const std::vector<std::string> missing = MissingMpiSettings(world.fault_tolerant());
+  if (missing.empty()) return;
+  std::string text = "mpirun was started without settings that a run needs; start it with scripts/mpirun.sh. Missing:";
+  for (const std::string& line : missing) text += "\n  " + line;
+  throw UserError(text);
+}
+
+void PrintBanner(const Config& config, const Resources& resources, const World& world, const std::string& directory,
+                 const std::vector<std::string>& problems) {
+  for (const std::string& problem : problems) LogWarning(problem);
+  LogLine(fmt::format("spotlight: {} trainer(s), {} explorer(s), {} thread(s) a rank", world.trainers(),
+                      world.role() == Role::kAll ? 0 : world.explorers(), KernelThreads()));
+  LogLine(fmt::format("model {} ({:.2f} M parameters, {}), {} training and {} held-out prompts", config.model.path,
+                      static_cast<double>(resources.layout->base().size()) / 1e6,
+                      config.lora.rank > 0 ? fmt::format("LoRA of rank {}", config.lora.rank) : "all trained",
+                      resources.train.prompts.size(), resources.eval.prompts.size()));
+  const int images = config.group.prompts * config.group.images;
+  LogLine(fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {} seeds explored a prompt; "
+                      "{} (sample, step) pairs in {} updates",
+                      config.group.prompts, config.group.images, images, config.sampler.steps, config.explore.seeds,
+                      images * config.sampler.window_size, config.train.updates));
+  if (const std::string overrides = DescribeOverrides(config); !overrides.empty()) LogLine(overrides);
+  LogLine("run directory " + directory);
+}
+
+// Trained weights and optimizer state that the run starts with.
+OptimizerState StartState(const Start& start, const Resources& resources) {
+  if (!start.restart) {
+    return Trainer::InitialState(
+        start.config, InitialTrainedWeights(*resources.layout, resources.base_weights, start.config.run.seed));
+  }
+  OptimizerState state = LoadOptimizerState(start.restart->checkpoint());
+  const Index size = start.config.lora.rank > 0 ? resources.layout->adapter().size() : resources.layout->base().size();
+  if (static_cast<Index>(state.weights.size()) != size) {
+    throw UserError(start.restart->checkpoint() + ": holds " + std::to_string(state.weights.size()) +
+                    " trained parameters, but the model has " + std::to_string(size));
+  }
+  return state;
+}
+
+int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<Role>& roles,
+                   std::uint64_t run_id, Server& server, const OptimizerState& state, const Attributes& attributes) {
+  const std::string& directory = start.config.run.directory;
+  RunRecord record(directory, start.config, resources);
+  if (start.restart) {
+    record.Resume(static_cast<int>(start.state.next_iteration), attributes);
+  } else {
+    record.Create(attributes);
+  }
+  start.state.input = DumpConfig(start.config);
+  Dispatch dispatch(start.config, roles, run_id, server);
+  dispatch.Publish({start.state.next_iteration, false}, state.weights);
+  if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, state.ema);
+  const int explorers = world.role() == Role::kAll ? 0 : world.explorers();
+  Coordinator coordinator(start.config, resources, dispatch, record, start.state, world.trainers(), explorers);
+  try {
+    const int code = coordinator.Run();
+    dispatch.Finish();
+    return code;
+  } catch (const WorkerLost& lost) {
+    LogWarning(lost.what());
+    dispatch.Finish();
+    return lost.exit_code();
+  } catch (const FileError& error) {
+    LogWarning(error.what());
+    dispatch.Finish();
+    return kExitFile;
+  }
+}
+
+int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
+              const std::string& address, const OptimizerState& state) {
+  OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
+  Worker worker(config, resources, world, run_id, state);
+  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::seconds(60));
+  try {
+    worker.Run(*client);
+  } catch (const PeerLost& lost) {
+    LogWarning(std::string("the coordinator is gone: ") + lost.what());
+    return kExitStopped;
+  }
+  return kExitFinished;
+}
+
+}  // namespace
+
+int RunJob(const CommandLine& command, World& world, const std::string& command_text) {
+  RequireMpiSettings(world);
+  Start start = PrepareStart(command);
+  CheckRanks(start.config, world.size());
+  world.AssignRoles(start.config.ranks.trainers);
+  InstallSignalHandlers();
+  const Resources resources = LoadResources(start.config);
+  const OptimizerState state = StartState(start, resources);
+
+  // The coordinator names the folder (it may hold the time of day) and opens the control plane.
+  const bool coordinates = world.rank() == world.coordinator();
+  std::string directory = start.config.run.directory;
+  std::string address;
+  std::unique_ptr<NetworkServer> network;
+  if (coordinates) {
+    directory = RunDirectory(start.config, command.input);
+    if (!start.restart) CreateRunDirectory(directory);
+    std::filesystem::create_directories(directory + "/logs");
+    if (world.size() > 1) {
+      const bool one_node = world.local_ranks() == world.size();
+      network = MakeServer(one_node ? "127.0.0.1" : world.host());
+      address = network->address();
+    }
+  }
+  directory = world.Broadcast(directory, world.coordinator());
+  address = world.Broadcast(address, world.coordinator());
+  start.config.run.directory = directory;
+  std::vector<Role> roles;
+  for (const std::string& role : world.AllGather(std::string(1, static_cast<char>(world.role())))) {
+    roles.push_back(static_cast<Role>(role.at(0)));
+  }
+  const std::uint64_t run_id = std::hash<std::string>{}(directory + address);
+  if (!coordinates) return RunWorker(start.config, resources, world, run_id, address, state);
+
+  OpenLog(directory + "/spotlight.log", true);
+  PrintBanner(start.config, resources, world, directory,
+              start.restart ? start.restart->problems : std::vector<std::string>{});
+  if (start.restart) LogLine(fmt::format("resuming at iteration {}", start.state.next_iteration));
+  Attributes attributes = {{"command_line", command_text},
+                           {"hosts", world.host()},
+                           {"restart_count", std::to_string(start.state.restarts)}};
+  if (world.size() > 1) return RunCoordinator(start, resources, world, roles, run_id, *network, state, attributes);
+  Worker worker(start.config, resources, world, run_id, state);
+  const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });
+  return RunCoordinator(start, resources, world, roles, run_id, *local, state, attributes);
+}
+
+int CheckJob(const CommandLine& command) {
+  const Config config = ReadInput(command.input, command.overrides);
+  CheckConfig(config);
+  const Resources resources = LoadResources(config);
+  const auto describe = [](const PromptList& list) {
+    return fmt::format("{}: {} prompts ({} blank lines, {} duplicates)", list.path, list.prompts.size(),
+                       list.blank_lines, list.duplicates);
+  };
+  LogLine(fmt::format("{}: all settings are allowed", command.input));
+  LogLine(fmt::format("{}: {:.2f} M parameters", config.model.path,
+                      static_cast<double>(resources.layout->base().size()) / 1e6));
+  LogLine(describe(resources.train_file));
+  LogLine(describe(resources.eval_file));
+  return kExitFinished;
+}
+
+}  // namespace spotlight

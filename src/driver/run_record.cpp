@@ -1,0 +1,88 @@
+#include "driver/run_record.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "config/dump.hpp"
+#include "driver/history.hpp"
+#include "io/atomic_file.hpp"
+#include "io/image_file.hpp"
+#include "io/provenance.hpp"
+
+namespace spotlight {
+
+RunRecord::RunRecord(std::string directory, const Config& config, const Resources& resources)
+    : directory_(std::move(directory)), config_(config), resources_(resources), run_file_(directory_ + "/run.h5") {}
+
+void RunRecord::Create(const std::map<std::string, std::string>& attributes) {
+  std::map<std::string, std::string> all = Provenance();
+  all.insert(attributes.begin(), attributes.end());
+  all["input"] = DumpConfig(config_);
+  all["train_prompts_hash"] = resources_.train_file.hash;
+  all["eval_prompts_hash"] = resources_.eval_file.hash;
+  WriteFileAtomically(directory_ + "/input.resolved.ini", all["input"]);
+  run_file_.Create(all, HistoryColumns(resources_.eval), resources_.reward->names());
+  run_file_.WritePrompts(resources_.train.prompts);
+  history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
+}
+
+void RunRecord::Resume(int step, const std::map<std::string, std::string>& attributes) {
+  WriteFileAtomically(directory_ + "/input.resolved.ini", DumpConfig(config_));
+  history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
+  history_->TruncateAfter(step - 1);
+  run_file_.TruncateAfter(step - 1);
+  run_file_.SetAttributes(attributes);
+}
+
+void RunRecord::AddHistory(int step, const std::map<std::string, double>& values) {
+  run_file_.AppendHistory(step, values);
+  history_->Append(step, values);
+}
+
+void RunRecord::AddRollouts(const IterationPlan& plan, const std::vector<Sample>& samples,
+                            const Advantages& advantages) {
+  const std::size_t images = plan.groups.front().seeds.size();
+  std::vector<RolloutRow> rows;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Sample& sample = samples[i];
+    const double advantage = advantages.values[i];
+    rows.push_back({.step = plan.iteration,
+                    .prompt_id = resources_.train.prompts[sample.request.prompt_index].id,
+                    .prompt_index = sample.request.prompt_index,
+                    .group = static_cast<std::int64_t>(i / images),
+                    .seed = sample.request.seed,
+                    .rank = sample.rank,
+                    .weight_version = sample.request.weight_version,
+                    .reward = sample.reward,
+                    .advantage = advantage,
+                    .trained = advantage != 0 && !std::isnan(advantage),
+                    .terms = sample.terms});
+  }
+  run_file_.AppendRollouts(rows);
+}
+
+void RunRecord::AddPictures(int step, const Evaluation& evaluation) {
+  if (evaluation.pictures.empty()) return;
+  const std::string folder = fmt::format("{}/samples/step_{:06}", directory_, step);
+  std::filesystem::create_directories(folder);
+  std::vector<Image> images;
+  std::vector<std::string> captions;
+  for (const Sample& sample : evaluation.pictures) {
+    const Prompt& prompt = resources_.eval.prompts[sample.request.prompt_index];
+    images.push_back(sample.image);
+    captions.push_back(fmt::format("{} | {:.2f}", prompt.text, sample.reward));
+    const std::map<std::string, std::string> text = {{"prompt", prompt.text},
+                                                     {"seed", std::to_string(sample.request.seed)},
+                                                     {"reward", fmt::format("{:.6f}", sample.reward)},
+                                                     {"weight_version", std::to_string(sample.request.weight_version)},
+                                                     {"step", std::to_string(step)}};
+    WritePng(fmt::format("{}/{:05}_{:02}.png", folder, sample.request.prompt_index, sample.request.seed), sample.image,
+             text);
+  }
+  WriteGrid(folder + "/grid.png", images, captions, 4, 3);
+  run_file_.AppendImages(step, images, captions);
+}
+
+}  // namespace spotlight

@@ -1,0 +1,43 @@
+// Everything that a run writes for people: run.h5, history.jsonl, spotlight.log, sample images, and the status line.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/config.hpp"
+#include "driver/evaluation.hpp"
+#include "driver/iteration_plan.hpp"
+#include "io/history_log.hpp"
+#include "io/run_file.hpp"
+#include "plan/advantage.hpp"
+
+namespace spotlight {
+
+class RunRecord {
+ public:
+  RunRecord(std::string directory, const Config& config, const Resources& resources);
+
+  // A new run: makes the files. `attributes`: provenance beside io/provenance.hpp's.
+  void Create(const std::map<std::string, std::string>& attributes);
+  // A resumed run: drops what was recorded after the checkpoint. `step`: the next iteration.
+  void Resume(int step, const std::map<std::string, std::string>& attributes);
+
+  void AddHistory(int step, const std::map<std::string, double>& values);
+  // One row a rollout; samples [prompts * images] group by group.
+  void AddRollouts(const IterationPlan& plan, const std::vector<Sample>& samples, const Advantages& advantages);
+  // samples/step_000120/*.png, grid.png and /samples of run.h5.
+  void AddPictures(int step, const Evaluation& evaluation);
+
+  const std::string& directory() const { return directory_; }
+
+ private:
+  std::string directory_;
+  const Config& config_;
+  const Resources& resources_;
+  RunFile run_file_;
+  std::unique_ptr<HistoryLog> history_;
+};
+
+}  // namespace spotlight

@@ -1,0 +1,63 @@
+#include "driver/run_state.hpp"
+
+#include "io/state_file.hpp"
+
+namespace spotlight {
+
+void SaveRunState(const RunState& state, const std::string& folder) {
+  StateFile file;
+  const IterationPlan& plan = state.plan;
+  std::vector<std::int64_t> prompts(plan.prompts.begin(), plan.prompts.end()), group_sizes;
+  std::vector<std::uint64_t> seeds;
+  std::vector<double> explored;
+  for (const SeedChoice& group : plan.groups) {
+    group_sizes.push_back(static_cast<std::int64_t>(group.seeds.size()));
+    seeds.insert(seeds.end(), group.seeds.begin(), group.seeds.end());
+    explored.insert(explored.end(), group.explored.begin(), group.explored.end());
+  }
+  const std::vector<std::int64_t> numbers = {state.next_iteration, plan.window_begin, plan.window_end, state.restarts};
+  std::vector<double> reals = {state.elapsed_seconds, state.first_strict, state.first_strict_error, state.first_reward};
+  for (const auto& pool : state.ledger_seconds) reals.insert(reals.end(), std::begin(pool), std::end(pool));
+  file.Put("plan/prompts", std::span<const std::int64_t>(prompts));
+  file.Put("plan/group_sizes", std::span<const std::int64_t>(group_sizes));
+  file.Put("plan/seeds", std::span<const std::uint64_t>(seeds));
+  file.Put("plan/explored", std::span<const double>(explored));
+  file.Put("numbers", std::span<const std::int64_t>(numbers));
+  file.Put("reals", std::span<const double>(reals));
+  file.Put("input", state.input);
+  file.Save(folder + "/coordinator.h5");
+}
+
+RunState LoadRunState(const std::string& folder) {
+  const StateFile file = StateFile::Load(folder + "/coordinator.h5");
+  RunState state;
+  const std::vector<std::int64_t>& numbers = file.Ints("numbers");
+  state.next_iteration = static_cast<std::uint32_t>(numbers.at(0));
+  state.plan.iteration = state.next_iteration;
+  state.plan.window_begin = static_cast<std::uint32_t>(numbers.at(1));
+  state.plan.window_end = static_cast<std::uint32_t>(numbers.at(2));
+  state.restarts = static_cast<int>(numbers.at(3));
+  const std::vector<double>& reals = file.Doubles("reals");
+  state.elapsed_seconds = reals.at(0);
+  state.first_strict = reals.at(1);
+  state.first_strict_error = reals.at(2);
+  state.first_reward = reals.at(3);
+  for (std::size_t pool = 0; pool < kPools; ++pool) {
+    for (std::size_t use = 0; use < kUses; ++use) state.ledger_seconds[pool][use] = reals.at(4 + pool * kUses + use);
+  }
+  const std::vector<std::int64_t>& prompts = file.Ints("plan/prompts");
+  state.plan.prompts.assign(prompts.begin(), prompts.end());
+  std::size_t next = 0;
+  for (const std::int64_t size : file.Ints("plan/group_sizes")) {
+    SeedChoice group;
+    for (std::int64_t i = 0; i < size; ++i, ++next) {
+      group.seeds.push_back(file.Uints("plan/seeds").at(next));
+      group.explored.push_back(file.Doubles("plan/explored").at(next));
+    }
+    state.plan.groups.push_back(std::move(group));
+  }
+  state.input = file.Text("input");
+  return state;
+}
+
+}  // namespace spotlight

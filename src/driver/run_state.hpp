@@ -1,0 +1,25 @@
+// What the coordinator must remember between iterations: its part of a checkpoint. With the trainer's
+// part (driver/worker.hpp) a run continues with the bits of one that never stopped.
+#pragma once
+
+#include <string>
+
+#include "driver/iteration_plan.hpp"
+#include "plan/ledger.hpp"
+
+namespace spotlight {
+
+struct RunState {
+  std::uint32_t next_iteration = 0;
+  IterationPlan plan;               // of next_iteration, seeds chosen
+  std::string input;                // the resolved input as text
+  double ledger_seconds[kPools][kUses] = {};
+  double elapsed_seconds = 0;       // wall time of all parts of the run
+  double first_strict = 0, first_strict_error = 0, first_reward = 0;  // evaluation of version 0
+  int restarts = 0;
+};
+
+void SaveRunState(const RunState& state, const std::string& folder);
+RunState LoadRunState(const std::string& folder);  // FileError if damaged
+
+}  // namespace spotlight

@@ -1,0 +1,86 @@
+// The program: start, read the command line, do what it says, say why it stopped.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <iostream>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/world.hpp"
+#include "config/command_line.hpp"
+#include "config/dump.hpp"
+#include "driver/build_info.hpp"
+#include "driver/dry_run.hpp"
+#include "driver/job.hpp"
+#include "driver/pretrain.hpp"
+#include "kernels/runtime.hpp"
+#include "reward/reward.hpp"
+
+namespace spotlight {
+namespace {
+
+using Mode = CommandLine::Mode;
+
+// What needs no world: answers from one process, whoever started it.
+std::optional<int> Answer(const CommandLine& command) {
+  switch (command.mode) {
+    case Mode::kHelp: std::cout << HelpText(); return kExitFinished;
+    case Mode::kVersion: std::cout << VersionText() << "\n"; return kExitFinished;
+    case Mode::kShowConfig: std::cout << BuildText(); return kExitFinished;
+    case Mode::kDescribe: std::cout << DescribeSection(command.describe_section); return kExitFinished;
+    case Mode::kListRewards: std::cout << DescribeRewards(); return kExitFinished;
+    default: return std::nullopt;
+  }
+}
+
+int Execute(const CommandLine& command, World& world, const std::string& command_text) {
+  StartKernels(ThreadsPerRank(command, world));
+  switch (command.mode) {
+    case Mode::kCheck: return command.pretrain ? CheckPretrainJob(command) : CheckJob(command);
+    case Mode::kDryRun: return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
+    case Mode::kPretrain: return RunPretrain(command, world);
+    default: return RunJob(command, world, command_text);
+  }
+}
+
+int Main(int argc, char** argv) {
+  const std::string command_text = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+
+  // 1. the world: MPI if mpirun started us
+  World world(&argc, &argv);
+  int code = kExitFinished;
+  try {
+    try {
+      // 2. the command line
+      const CommandLine command = ParseCommandLine(argc, argv);
+      if (const std::optional<int> answered = Answer(command)) {
+        code = *answered;
+      } else {
+        // 3. the job
+        code = Execute(command, world, command_text);
+      }
+    } catch (const UserError& error) {
+      // All ranks read the same input, so rank 0 has the same complaint as the others.
+      if (world.rank() == 0) std::cerr << "spotlight: " << error.what() << "\n";
+      code = kExitUsage;
+    } catch (const FileError& error) {
+      std::cerr << "spotlight: " << error.what() << "\n";
+      code = kExitFile;
+    }
+    // 4. one exit code for all ranks
+    code = world.AgreeExit(code);
+  } catch (const WorldEnding& ending) {
+    code = ending.code();
+  } catch (const std::exception& error) {
+    std::cerr << "spotlight: internal error on " << ProcessName() << ": " << error.what() << "\n";
+    world.Abort(kExitInternal);
+  }
+  StopKernels();
+  return world.Finish(code);
+}
+
+}  // namespace
+}  // namespace spotlight
+
+int main(int argc, char** argv) { return spotlight::Main(argc, argv); }

@@ -1,0 +1,112 @@
+// The bits of every kernel for 1 thread and for 3. The number is fixed when the back end starts, so the test runs
+// this program again, once for each number, and compares what the worker below prints.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "kernels/activation.hpp"
+#include "kernels/guidance.hpp"
+#include "kernels/latents.hpp"
+#include "kernels/norm.hpp"
+#include "kernels/optimizer.hpp"
+#include "kernels/qk_rope.hpp"
+#include "kernels/runtime.hpp"
+#include "tests/kernels/check.hpp"
+
+namespace spotlight {
+namespace {
+
+constexpr std::int64_t kBatch = 3, kTokens = 70, kHeads = 4, kHeadSize = 24, kWidth = kHeads * kHeadSize;
+constexpr std::int64_t kSize = kBatch * kTokens * kWidth;
+
+std::uint64_t Hash(const Floats& values) {
+  std::uint64_t hash = 1469598103934665603u;  // FNV-1a
+  for (const float value : values) hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
+  return hash;
+}
+
+void Print(const char* kernel, const Floats& values) {
+  std::printf("bits %s %016llx\n", kernel, static_cast<unsigned long long>(Hash(values)));
+}
+
+TEST(ThreadsWorker, DISABLED_PrintBits) {
+  std::printf("threads %d\n", KernelThreads());
+  const Floats x = Normals(1, kSize), dy = Normals(2, kSize), table = Normals(3, kWidth);
+  const int index[kBatch] = {0, 0, 0};
+  const Modulation modulation = {table.data(), kWidth, index};
+  Floats y(x.size()), dx(x.size()), sums(kWidth), mean(kBatch * kTokens), rstd(kBatch * kTokens);
+  const ModulationGradient gradient = {sums.data(), kWidth, index};
+
+  LayerNormModulateForward(kBatch, kTokens, kWidth, 1e-6f, x.data(), modulation, modulation, y.data(), mean.data(),
+                           rstd.data());
+  Print("LayerNormModulateForward", y);
+  LayerNormModulateBackward(kBatch, kTokens, kWidth, x.data(), mean.data(), rstd.data(), modulation, dy.data(),
+                            dx.data(), gradient, gradient);
+  Print("LayerNormModulateBackward", dx);
+  Print("LayerNormModulateBackward/sums", sums);
+  RmsNormForward(kBatch * kTokens, kWidth, 1e-6f, x.data(), table.data(), y.data(), rstd.data());
+  RmsNormBackward(kBatch * kTokens, kWidth, x.data(), table.data(), rstd.data(), dy.data(), dx.data(), sums.data());
+  Print("RmsNorm", dx);
+  Print("RmsNorm/sums", sums);
+  GatedResidualForward(kBatch, kTokens, kWidth, modulation, x.data(), y.data());
+  GatedResidualBackward(kBatch, kTokens, kWidth, modulation, x.data(), dy.data(), dx.data(), gradient);
+  Print("GatedResidual", y);
+  Print("GatedResidual/sums", sums);
+
+  const QkRopeShape shape = {
+      .batch = 1, .tokens = kTokens, .joint_tokens = kTokens, .first = 0, .heads = kHeads, .head_size = kHeadSize};
+  const Floats qkv = Normals(4, 3 * kTokens * kWidth);
+  const Floats angles = Normals(5, kTokens * kHeadSize / 2);  // any numbers do for bits
+  Floats rotated(qkv.size()), dqkv(qkv.size());
+  const std::int64_t part = kTokens * kWidth;
+  QkRopeForward(shape, qkv.data(), table.data(), table.data(), angles.data(), angles.data(), rotated.data(),
+                rotated.data() + part, rotated.data() + 2 * part);
+  Print("QkRopeForward", rotated);
+  QkRopeBackward(shape, qkv.data(), table.data(), table.data(), angles.data(), angles.data(), rotated.data(),
+                 rotated.data() + part, rotated.data() + 2 * part, dqkv.data(), sums.data(), sums.data() + kHeadSize);
+  Print("QkRopeBackward", dqkv);
+  Print("QkRopeBackward/sums", sums);
+
+  GeluBackward(kSize, x.data(), dy.data(), dx.data());
+  Print("GeluBackward", dx);
+  GuidanceBackward(kTokens, kWidth, 4.0f, x.data(), dy.data(), y.data(), dx.data(), rotated.data());
+  Print("GuidanceBackward", dx);
+  AdamWUpdate({}, 1, kSize, 1.0f, dy.data(), y.data(), dx.data(), Floats(x.size()).data());
+  Print("AdamWUpdate", y);
+  const std::uint64_t keys[] = {1, 2};
+  Floats noise(400000);
+  NormalNoise(2, 200000, keys, noise.data());
+  Print("NormalNoise", noise);
+  Print("SquaredNorm", {static_cast<float>(SquaredNorm(400000, noise.data()) - 400000)});
+}
+
+std::string OutputOfWorker(int threads) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command = "'" + program + "' --gtest_also_run_disabled_tests --gtest_filter='ThreadsWorker.*' " +
+                              std::to_string(threads) + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  std::string lines;
+  std::array<char, 256> line;
+  while (pipe != nullptr && std::fgets(line.data(), line.size(), pipe) != nullptr) {
+    const std::string text = line.data();
+    if (text.starts_with("bits ") || text.starts_with("threads ")) lines += text;
+  }
+  if (pipe != nullptr) pclose(pipe);
+  return lines;
+}
+
+TEST(Threads, DoNotChangeABit) {
+  const std::string one = OutputOfWorker(1);
+  const std::string three = OutputOfWorker(3);
+  ASSERT_TRUE(one.starts_with("threads 1\n")) << one;
+  ASSERT_TRUE(three.starts_with("threads 3\n")) << three;
+  EXPECT_EQ(one.substr(one.find('\n')), three.substr(three.find('\n')));
+  EXPECT_NE(one.find("bits SquaredNorm"), std::string::npos) << "the worker did not finish: " << one;
+}
+
+}  // namespace
+}  // namespace spotlight
