@@ -11,11 +11,11 @@
 namespace spotlight {
 
 struct AttentionShape {
-  std::int64_t batch = 0;   // B
-  std::int64_t heads = 0;   // H
+  std::int64_t batch = 0;      // B
+  std::int64_t heads = 0;      // H
   std::int64_t head_size = 0;  // D, a multiple of 2
-  std::int64_t text = 0;    // T
-  std::int64_t image = 0;   // S
+  std::int64_t text = 0;       // T
+  std::int64_t image = 0;      // S
 };
 
 // q, k, v: [B, H, N, D]. text_mask: [B, T] of 1 (real) and 0, or null for all real.

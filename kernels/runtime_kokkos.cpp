@@ -1,9 +1,9 @@
-#include "kernels/runtime.hpp"
-
 #include <omp.h>
 
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
+
+#include "kernels/runtime.hpp"
 
 namespace spotlight {
 

@@ -1,22 +1,13 @@
-// One denoising step and its log-probability. All step types are linear in (x, v):
-//
-//   mean = c_x x + c_v v,   x' = mean + tau z,
-//   logp = mean over elements of -log_prob_scale (x' - mean)^2, + log_prob_constant
-//
-// The coefficients (Flow-SDE, Dance-SDE, CPS, ODE) are computed in double by rollout/schedule.
-// tau = 0 is the ODE step: no noise, no log-probability.
+// One denoising step and its log-probability (base/step_coefficients.hpp has the equation). The coefficients (Flow-SDE,
+// Dance-SDE, CPS, ODE) are computed in double by rollout/schedule. tau = 0 is the ODE step: no noise, no
+// log-probability.
 #pragma once
 
 #include <cstdint>
 
-namespace spotlight {
+#include "base/step_coefficients.hpp"
 
-struct StepCoefficients {
-  float sigma = 0;  // noise level the network sees
-  float c_x = 1, c_v = 0, tau = 0;
-  float log_prob_scale = 0;     // 1 / (2 tau^2); 1 for CPS
-  float log_prob_constant = 0;  // -ln tau - ln(2 pi)/2; 0 for CPS
-};
+namespace spotlight {
 
 // x, v, z, x_next: [B, n]; coefficients: [B], one a sample. z may be null where every tau is 0.
 void SdeStep(std::int64_t batch, std::int64_t size, const StepCoefficients* coefficients, const float* x,

@@ -25,22 +25,37 @@ using Mode = CommandLine::Mode;
 // What needs no world: answers from one process, whoever started it.
 std::optional<int> Answer(const CommandLine& command) {
   switch (command.mode) {
-    case Mode::kHelp: std::cout << HelpText(); return kExitFinished;
-    case Mode::kVersion: std::cout << VersionText() << "\n"; return kExitFinished;
-    case Mode::kShowConfig: std::cout << BuildText(); return kExitFinished;
-    case Mode::kDescribe: std::cout << DescribeSection(command.describe_section); return kExitFinished;
-    case Mode::kListRewards: std::cout << DescribeRewards(); return kExitFinished;
-    default: return std::nullopt;
+    case Mode::kHelp:
+      std::cout << HelpText();
+      return kExitFinished;
+    case Mode::kVersion:
+      std::cout << VersionText() << "\n";
+      return kExitFinished;
+    case Mode::kShowConfig:
+      std::cout << BuildText();
+      return kExitFinished;
+    case Mode::kDescribe:
+      std::cout << DescribeSection(command.describe_section);
+      return kExitFinished;
+    case Mode::kListRewards:
+      std::cout << DescribeRewards();
+      return kExitFinished;
+    default:
+      return std::nullopt;
   }
 }
 
 int Execute(const CommandLine& command, World& world, const std::string& command_text) {
   StartKernels(ThreadsPerRank(command, world));
   switch (command.mode) {
-    case Mode::kCheck: return command.pretrain ? CheckPretrainJob(command) : CheckJob(command);
-    case Mode::kDryRun: return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
-    case Mode::kPretrain: return RunPretrain(command, world);
-    default: return RunJob(command, world, command_text);
+    case Mode::kCheck:
+      return command.pretrain ? CheckPretrainJob(command) : CheckJob(command);
+    case Mode::kDryRun:
+      return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
+    case Mode::kPretrain:
+      return RunPretrain(command, world);
+    default:
+      return RunJob(command, world, command_text);
   }
 }
 

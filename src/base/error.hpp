@@ -51,7 +51,7 @@ std::string NearestName(const std::string& name, const std::vector<std::string>&
 
 }  // namespace spotlight
 
-#define SPOTLIGHT_REQUIRE(condition, message) \
-  do {                                        \
+#define SPOTLIGHT_REQUIRE(condition, message)                                              \
+  do {                                                                                     \
     if (!(condition)) ::spotlight::FailRequire(#condition, __FILE__, __LINE__, (message)); \
   } while (false)

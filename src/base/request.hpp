@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/image.hpp"
+#include "base/step_coefficients.hpp"
 
 namespace spotlight {
 
@@ -30,12 +31,13 @@ struct Request {
 // One denoised and scored request.
 struct Sample {
   Request request;
-  std::uint32_t rank = 0;         // who computed it
-  double reward = 0;              // weighted sum of `terms`
-  std::vector<double> terms;      // one score per reward term, in the order of the input; NaN: not scored
-  std::vector<float> latents;     // kRollout: [window + 1, S, C] latents before each window step and after the last
-  std::vector<float> log_probs;   // kRollout: [window], mean over elements, of latents[i + 1] given latents[i]
-  Image image;                    // empty unless keep_image
+  std::uint32_t rank = 0;        // who computed it
+  double reward = 0;             // weighted sum of `terms`
+  std::vector<double> terms;     // one score per reward term, in the order of the input; NaN: not scored
+  std::vector<float> latents;    // kRollout: [window + 1, S, C] latents before each window step and after the last
+  std::vector<float> log_probs;  // kRollout: [window], mean over elements, of latents[i + 1] given latents[i]
+  std::vector<StepCoefficients> steps;  // kRollout: [window], what they were scored with
+  Image image;                          // empty unless keep_image
 };
 
 }  // namespace spotlight

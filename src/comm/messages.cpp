@@ -169,8 +169,12 @@ void Fields(A& archive, Field<A, Image>& m) {
   archive(m.height, m.width, m.rgb);
 }
 template <class A>
+void Fields(A& archive, Field<A, StepCoefficients>& m) {
+  archive(m.sigma, m.c_x, m.c_v, m.tau, m.log_prob_scale, m.log_prob_constant);
+}
+template <class A>
 void Fields(A& archive, Field<A, Sample>& m) {
-  archive(m.request, m.rank, m.reward, m.terms, m.latents, m.log_probs, m.image);
+  archive(m.request, m.rank, m.reward, m.terms, m.latents, m.log_probs, m.steps, m.image);
 }
 template <class A>
 void Fields(A& archive, Field<A, TrainSample>& m) {
@@ -216,10 +220,6 @@ void Fields(A& archive, Field<A, Save>& m) {
 }
 template <class A>
 void Fields(A&, Field<A, Saved>&) {}
-template <class A>
-void Fields(A& archive, Field<A, Export>& m) {
-  archive(m.path, m.kind);
-}
 template <class A>
 void Fields(A&, Field<A, Finish>&) {}
 template <class A>

@@ -33,7 +33,7 @@ class MessageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Worker: give me something to do. Answered by Work, Wait, Train, Save, Export or Finish.
+// Worker: give me something to do. Answered by Work, Wait, Train, Save or Finish.
 struct Pull {
   std::uint32_t rank = 0;
   Role role = Role::kExplorer;
@@ -98,14 +98,8 @@ struct Save {
   std::uint64_t step = 0;
 };
 
-// Trainer: Save or Export is done; answered by Ack.
+// Trainer: Save is done; answered by Ack.
 struct Saved {};
-
-// Coordinator: write the weights into `path` for others to load. The trainer sends Saved.
-struct Export {
-  std::string path;
-  std::string kind;  // as the driver names them, e.g. "lora", "transformer"
-};
 
 // Coordinator: there is no more work, leave.
 struct Finish {};
@@ -116,8 +110,8 @@ struct Failed {
   std::int32_t exit_code = 0;  // base/error.hpp, ExitCode
 };
 
-using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Export,
-                             Finish, Failed>;
+using Message =
+    std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish, Failed>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.

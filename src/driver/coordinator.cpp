@@ -125,8 +125,7 @@ void Coordinator::RunIteration() {
 void Coordinator::RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation) {
   if (evaluate) {
     const int pictures = PicturesDue() ? config_.output.grid_images : 0;
-    std::vector<Request> requests =
-        EvaluationRequests(config_, resources_.eval, state_.next_iteration, pictures);
+    std::vector<Request> requests = EvaluationRequests(config_, resources_.eval, state_.next_iteration, pictures);
     dispatch_.Add(std::move(requests));
   }
   const std::vector<Request> requests = RolloutRequests(state_.plan, state_.next_iteration);
@@ -171,8 +170,8 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
   return advantages;
 }
 
-Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages,
-                                IterationPlan& next, Values& values) {
+Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages, IterationPlan& next,
+                                Values& values) {
   const auto start = std::chrono::steady_clock::now();
   const bool last = state_.next_iteration + 1 >= static_cast<std::uint32_t>(config_.run.iterations);
   const bool explore = config_.explore.seeds > 0 && !last;
@@ -192,8 +191,7 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
     const double grace = config_.explore.budget == ExploreConfig::Budget::kFixed
                              ? std::numeric_limits<double>::infinity()
                              : config_.explore.grace * Seconds(start);
-    dispatch_.ServeUntil(
-        [&] { return dispatch_.Done(RequestKind::kExplore) || Seconds(trained_at) >= grace; }, show);
+    dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kExplore) || Seconds(trained_at) >= grace; }, show);
     dispatch_.Cancel(RequestKind::kExplore);
     const std::vector<Sample> explored = dispatch_.Take(RequestKind::kExplore);
     values["explore_images"] = static_cast<double>(explored.size());
@@ -208,14 +206,17 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
 void Coordinator::Publish(const Trained& trained) {
   const double deviation = trained.metrics.at("policy_ratio_first_max_dev");
   if (deviation > config_.train.ratio_tolerance) {
-    LogWarning(fmt::format("iteration {}: before the first update a probability ratio is off by {:.3g} "
-                           "(train/ratio_tolerance = {:.3g}): rollout and training do not compute the same numbers",
-                           trained.iteration + 1, deviation, config_.train.ratio_tolerance));
+    LogWarning(
+        fmt::format("iteration {}: before the first update a probability ratio is off by {:.3g} "
+                    "(train/ratio_tolerance = {:.3g}): rollout and training do not compute the same numbers",
+                    trained.iteration + 1, deviation, config_.train.ratio_tolerance));
   }
-  const bool finite = std::all_of(trained.weights.begin(), trained.weights.end(), [](float w) { return std::isfinite(w); });
+  const bool finite =
+      std::all_of(trained.weights.begin(), trained.weights.end(), [](float w) { return std::isfinite(w); });
   if (!finite) {
     throw WorkerLost(fmt::format("iteration {}: training diverged, the weights are not finite; the last checkpoint is "
-                                 "good. Lower train/lr or train/grad_norm", trained.iteration + 1),
+                                 "good. Lower train/lr or train/grad_norm",
+                                 trained.iteration + 1),
                      kExitStopped);
   }
   dispatch_.Publish({trained.next_version, false}, trained.weights);
@@ -245,7 +246,8 @@ bool Coordinator::EvaluationDue() const {
 bool Coordinator::PicturesDue() const {
   const int iteration = static_cast<int>(state_.next_iteration);
   if (iteration == 0 || iteration == config_.run.iterations) return true;
-  return config_.output.grid_every > 0 && iteration / config_.output.grid_every > last_pictures_ / config_.output.grid_every;
+  return config_.output.grid_every > 0 &&
+         iteration / config_.output.grid_every > last_pictures_ / config_.output.grid_every;
 }
 
 void Coordinator::RecordEvaluation(const Evaluation& evaluation, Values& values) {

@@ -13,19 +13,14 @@ namespace {
 constexpr std::uint32_t kWaitMilliseconds = 2;  // between two pulls of a worker that has nothing to do
 constexpr std::size_t kSmallestLease = 8;       // fewer samples a batch waste the matrix units
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 bool Trains(Role role) { return role == Role::kTrainer || role == Role::kAll; }
 
 }  // namespace
 
 Dispatch::Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server)
-    : config_(config),
-      run_id_(run_id),
-      server_(server),
-      ledger_(config.cost) {
+    : config_(config), run_id_(run_id), server_(server), ledger_(config.cost) {
   for (std::uint32_t rank = 0; rank < roles.size(); ++rank) {
     if (roles[rank] == Role::kCoordinator) continue;
     workers_[rank].role = roles[rank];
@@ -71,9 +66,7 @@ void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
 }
 
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
-  published_.remove_if([&](const auto& entry) {
-    return entry.first == key || entry.first.version + 1 < key.version;
-  });
+  published_.remove_if([&](const auto& entry) { return entry.first == key || entry.first.version + 1 < key.version; });
   published_.emplace_front(key, std::move(values));
 }
 

@@ -96,7 +96,7 @@ class Dispatch {
   std::uint64_t next_id_ = 1;
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
   std::optional<Trained> trained_, trained_pending_;  // pending: not all trainers are done
-  int trainers_left_ = 0;  // that have not finished Train
+  int trainers_left_ = 0;                             // that have not finished Train
   double longest_turn_ = 0;
   bool saved_ = false;
   bool finishing_ = false;

@@ -107,9 +107,9 @@ int DryRun(const CommandLine& command, const World& world) {
                       config.group.images, images, config.sampler.steps));
   LogLine(fmt::format("  explore      {} prompts x {} seeds = {} images, for the next iteration", config.group.prompts,
                       config.explore.seeds, explored));
-  LogLine(fmt::format("  train        {} images x {} window steps = {} pairs; {} updates of {} pairs in micro-batches of {}",
-                      images, config.sampler.window_size, pairs, config.train.updates, pairs / config.train.updates,
-                      config.train.micro_batch));
+  LogLine(fmt::format(
+      "  train        {} images x {} window steps = {} pairs; {} updates of {} pairs in micro-batches of {}", images,
+      config.sampler.window_size, pairs, config.train.updates, pairs / config.train.updates, config.train.micro_batch));
   LogLine(fmt::format("  evaluate     {} prompts x {} seeds = {} images every {} iterations",
                       resources.eval.prompts.size(), config.eval.seeds, evaluated, config.eval.every));
 
@@ -142,17 +142,18 @@ int DryRun(const CommandLine& command, const World& world) {
   World alone;
   alone.AssignRoles(1);
   TrainerGroup group(alone);
-  Trainer trainer(config, resources.scheduler, resources.layout, weights, resources.negative, group);
+  Trainer trainer(config, resources.layout, weights, resources.negative, group);
   trainer.SetState(Trainer::InitialState(config, trained));
   std::vector<TrainSample> samples;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Sample sample{.request = batch[i]};
     sample.latents = std::move(denoised[i].trajectory);
     sample.log_probs = std::move(denoised[i].log_probs);
+    sample.steps = std::move(denoised[i].steps);
     samples.push_back({std::move(sample), i % 2 == 0 ? 1.0 : -1.0});
   }
   start = std::chrono::steady_clock::now();
-  trainer.Train(0, samples, resources.train);
+  trainer.Train(0, samples, resources.train.conditions);
   const double pair_seconds = SecondsSince(start) / static_cast<double>(batch.size()) / config.sampler.window_size;
 
   const double evaluations = config.eval.every > 0 ? 1.0 / config.eval.every : 0;
@@ -162,8 +163,9 @@ int DryRun(const CommandLine& command, const World& world) {
   const double all_work = rollout_work + train_work + explore_work + evaluate_work;
   LogLine(fmt::format("measured here, {:.2f} ms an image, {:.2f} ms a trained pair", 1e3 * image_seconds,
                       1e3 * pair_seconds));
-  LogLine(fmt::format("one iteration: rollout {:.2f} s + train {:.2f} s + explore {:.2f} s + evaluate {:.2f} s of one rank's work",
-                      rollout_work, train_work, explore_work, evaluate_work));
+  LogLine(fmt::format(
+      "one iteration: rollout {:.2f} s + train {:.2f} s + explore {:.2f} s + evaluate {:.2f} s of one rank's work",
+      rollout_work, train_work, explore_work, evaluate_work));
   LogLine(fmt::format("{} iterations in one process: {}, cost {:.4f} {} at {} an hour", config.run.iterations,
                       DescribeSeconds(all_work * config.run.iterations),
                       all_work * config.run.iterations / 3600 * config.cost.reserved_per_hour, config.cost.currency,
@@ -172,7 +174,8 @@ int DryRun(const CommandLine& command, const World& world) {
     const double workers = config.ranks.trainers + explorers;
     const double wall = (rollout_work + evaluate_work) / workers +
                         std::max(train_work / config.ranks.trainers, explore_work / explorers);
-    const double cost = wall * (config.ranks.trainers * config.cost.reserved_per_hour + explorers * config.cost.spot_per_hour);
+    const double cost =
+        wall * (config.ranks.trainers * config.cost.reserved_per_hour + explorers * config.cost.spot_per_hour);
     LogLine(fmt::format("with {} trainer(s) and {} spot ranks on cores of their own: {}, cost {:.4f} {}",
                         config.ranks.trainers, explorers, DescribeSeconds(wall * config.run.iterations),
                         cost * config.run.iterations / 3600, config.cost.currency));

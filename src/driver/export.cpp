@@ -15,7 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // A name for the model that was trained, without the machine's folders.
-std::string BaseName(const Config& config) { return fs::path(config.model.path).lexically_normal().filename().string(); }
+std::string BaseName(const Config& config) {
+  return fs::path(config.model.path).lexically_normal().filename().string();
+}
 
 std::string ModelCard(const Config& config, bool lora, const std::string& score_line) {
   const std::string usage =

@@ -85,10 +85,11 @@ void PrintBanner(const Config& config, const Resources& resources, const World& 
                       config.lora.rank > 0 ? fmt::format("LoRA of rank {}", config.lora.rank) : "all trained",
                       resources.train.prompts.size(), resources.eval.prompts.size()));
   const int images = config.group.prompts * config.group.images;
-  LogLine(fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {} seeds explored a prompt; "
-                      "{} (sample, step) pairs in {} updates",
-                      config.group.prompts, config.group.images, images, config.sampler.steps, config.explore.seeds,
-                      images * config.sampler.window_size, config.train.updates));
+  LogLine(
+      fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {} seeds explored a prompt; "
+                  "{} (sample, step) pairs in {} updates",
+                  config.group.prompts, config.group.images, images, config.sampler.steps, config.explore.seeds,
+                  images * config.sampler.window_size, config.train.updates));
   if (const std::string overrides = DescribeOverrides(config); !overrides.empty()) LogLine(overrides);
   LogLine("run directory " + directory);
 }
@@ -192,9 +193,8 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   PrintBanner(start.config, resources, world, directory,
               start.restart ? start.restart->problems : std::vector<std::string>{});
   if (start.restart) LogLine(fmt::format("resuming at iteration {}", start.state.next_iteration));
-  Attributes attributes = {{"command_line", command_text},
-                           {"hosts", world.host()},
-                           {"restart_count", std::to_string(start.state.restarts)}};
+  Attributes attributes = {
+      {"command_line", command_text}, {"hosts", world.host()}, {"restart_count", std::to_string(start.state.restarts)}};
   if (world.size() > 1) return RunCoordinator(start, resources, world, roles, run_id, *network, state, attributes);
   Worker worker(start.config, resources, world, run_id, state);
   const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });

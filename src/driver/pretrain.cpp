@@ -180,7 +180,8 @@ void Pretraining::Export(const Evaluation& evaluation) const {
   const std::vector<float> ema = trainer_.GetState().ema;
   const std::size_t transformer = static_cast<std::size_t>(layout_->base().size());
   WriteSafetensors((folder / "diffusion_pytorch_model.safetensors").string(),
-                   layout_->base().ToWeightMap(std::span<const float>(ema).subspan(0, transformer)), {{"format", "pt"}});
+                   layout_->base().ToWeightMap(std::span<const float>(ema).subspan(0, transformer)),
+                   {{"format", "pt"}});
   const Index width = config_.pretrain.text_width;
   WriteSafetensors((folder / "text_embedding.safetensors").string(),
                    {{"embed_tokens.weight",
@@ -191,7 +192,8 @@ void Pretraining::Export(const Evaluation& evaluation) const {
   for (const std::string name : {"vocabulary.json", "linear_vae.safetensors", "detector.safetensors"}) {
     fs::copy_file(AssetPath(config_, name), folder / name, fs::copy_options::overwrite_existing);
   }
-  LogLine(fmt::format("held-out score {}; a model folder for model/path: {}", DescribeScore(evaluation), folder.string()));
+  LogLine(
+      fmt::format("held-out score {}; a model folder for model/path: {}", DescribeScore(evaluation), folder.string()));
 }
 
 int Pretraining::Run() {
@@ -229,7 +231,8 @@ int Pretraining::Run() {
     const bool stop = !last && !StopSignal().empty();
     if (last || stop || (pretrain.checkpoint_every > 0 && step_ % pretrain.checkpoint_every == 0)) SaveCheckpoint();
     if (stop) {
-      LogLine(fmt::format("stopped after step {}: {}. Go on with: pretrain -r latest -d {}", step_, StopSignal(), directory_));
+      LogLine(fmt::format("stopped after step {}: {}. Go on with: pretrain -r latest -d {}", step_, StopSignal(),
+                          directory_));
       return kExitStopped;
     }
   }
@@ -254,7 +257,8 @@ int RunPretrain(const CommandLine& command, World& world) {
   const std::string directory = restart ? restart->directory : RunDirectory(config, command.input);
   if (!restart) {
     if (!ListCheckpoints(directory).empty()) {
-      throw UserError("run/directory = " + directory + ": it holds a run already; resume it with -r latest -d " + directory);
+      throw UserError("run/directory = " + directory + ": it holds a run already; resume it with -r latest -d " +
+                      directory);
     }
     CreateRunDirectory(directory);
   }

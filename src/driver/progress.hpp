@@ -12,7 +12,8 @@ class Progress {
  public:
   Progress(int iterations, int spot_ranks);
 
-  // "rollout 48/64": redrawn in place on a terminal at most ten times a second, silent in a log until a phase lasts 30 s.
+  // "rollout 48/64": redrawn in place on a terminal at most ten times a second, silent in a log until a phase lasts 30
+  // s.
   void Phase(const std::string& what, std::size_t done, std::size_t total);
   // The iteration's line.
   void Step(int iteration, const std::map<std::string, double>& values, double seconds_left);

@@ -65,7 +65,8 @@ std::optional<Restart> FindRestart(const CommandLine& command) {
   const std::optional<int> step = NewestGoodCheckpoint(restart.directory, restart.problems);
   if (!step) {
     if (restart.problems.empty()) {
-      throw UserError("-r: " + restart.directory + "/checkpoints holds no checkpoint; start the run anew with another -d");
+      throw UserError("-r: " + restart.directory +
+                      "/checkpoints holds no checkpoint; start the run anew with another -d");
     }
     throw FileError("-r: every checkpoint in " + restart.directory + " is damaged: " + restart.problems.front());
   }
@@ -75,14 +76,14 @@ std::optional<Restart> FindRestart(const CommandLine& command) {
 
 std::string RunDirectory(const Config& config, const std::string& input_path) {
   if (!config.run.directory.empty()) return config.run.directory;
-  return fmt::format("run/{}-{:%Y%m%d-%H%M%S}", fs::path(input_path).stem().string(), fmt::localtime(std::time(nullptr)));
+  return fmt::format("run/{}-{:%Y%m%d-%H%M%S}", fs::path(input_path).stem().string(),
+                     fmt::localtime(std::time(nullptr)));
 }
 
 void CreateRunDirectory(const std::string& directory) {
   if (fs::exists(fs::path(directory) / "run.h5")) {
-    throw UserError("run/directory = " + directory +
-                    ": it holds a run already; resume that with -r latest -d " + directory +
-                    ", or choose another directory with -d");
+    throw UserError("run/directory = " + directory + ": it holds a run already; resume that with -r latest -d " +
+                    directory + ", or choose another directory with -d");
   }
   std::error_code error;
   fs::create_directories(directory, error);

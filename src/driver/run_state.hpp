@@ -11,10 +11,10 @@ namespace spotlight {
 
 struct RunState {
   std::uint32_t next_iteration = 0;
-  IterationPlan plan;               // of next_iteration, seeds chosen
-  std::string input;                // the resolved input as text
+  IterationPlan plan;  // of next_iteration, seeds chosen
+  std::string input;   // the resolved input as text
   double ledger_seconds[kPools][kUses] = {};
-  double elapsed_seconds = 0;       // wall time of all parts of the run
+  double elapsed_seconds = 0;                                         // wall time of all parts of the run
   double first_strict = 0, first_strict_error = 0, first_reward = 0;  // evaluation of version 0
   int restarts = 0;
 };

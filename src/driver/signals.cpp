@@ -1,10 +1,10 @@
 #include "driver/signals.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <filesystem>
-
-#include <unistd.h>
 
 namespace spotlight {
 namespace {
@@ -32,10 +32,14 @@ void InstallSignalHandlers() {
 
 std::string StopSignal() {
   switch (stop_signal.load()) {
-    case 0: return "";
-    case SIGINT: return "SIGINT";
-    case SIGTERM: return "SIGTERM";
-    default: return "SIGUSR1";
+    case 0:
+      return "";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    default:
+      return "SIGUSR1";
   }
 }
 

@@ -9,9 +9,7 @@
 namespace spotlight {
 namespace {
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Adds the life of the object to one use of this worker's time.
 class Stopwatch {
@@ -41,8 +39,7 @@ Worker::Worker(const Config& config, const Resources& resources, World& world, s
       sampler_(config, resources.scheduler, resources.layout, resources.negative) {
   if (world.role() != Role::kTrainer && world.role() != Role::kAll) return;
   trainer_group_ = std::make_unique<TrainerGroup>(world);
-  trainer_ = std::make_unique<Trainer>(config, resources.scheduler, resources.layout, weights_, resources.negative,
-                                       *trainer_group_);
+  trainer_ = std::make_unique<Trainer>(config, resources.layout, weights_, resources.negative, *trainer_group_);
   trainer_->SetState(state);
 }
 
@@ -61,7 +58,7 @@ bool Worker::Turn(Client& coordinator) {
     Trained trained{train->iteration, {}, std::uint64_t{train->iteration} + 1, {}, {}};
     {
       const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
-      trained.metrics = trainer_->Train(train->iteration, train->samples, resources_.train);
+      trained.metrics = trainer_->Train(train->iteration, train->samples, resources_.train.conditions);
       trained.weights = trainer_->Weights();
       trained.ema_weights = trainer_->EmaWeights();
     }
@@ -109,8 +106,7 @@ void Worker::Denoise(Client& coordinator, const std::vector<Request>& requests) 
   Push push{static_cast<std::uint32_t>(world_.rank()), {}};
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));
-    const ConditionedPrompts& prompts =
-        first.kind == RequestKind::kEvaluate ? resources_.eval : resources_.train;
+    const ConditionedPrompts& prompts = first.kind == RequestKind::kEvaluate ? resources_.eval : resources_.train;
     std::vector<Denoised> denoised = sampler_.Denoise(weights_.Memory(key), requests, prompts);
     const ImageShape shape = sampler_.image_shape();
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -121,6 +117,7 @@ void Worker::Denoise(Client& coordinator, const std::vector<Request>& requests) 
       sample.terms = std::move(score.terms);
       sample.latents = std::move(denoised[i].trajectory);
       sample.log_probs = std::move(denoised[i].log_probs);
+      sample.steps = std::move(denoised[i].steps);
       if (requests[i].keep_image) sample.image = std::move(image);
       push.samples.push_back(std::move(sample));
     }

@@ -15,7 +15,13 @@ void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const ParameterMemory
     low_.Resize(rows * r);
     LinearForward(rows, layer.in, r, x, layer.in, memory.adapter + slice.a, nullptr, low_.data(), r);  // [rows, r]
     Scale(rows * r, memory.lora_scale, low_.data());
-    Gemm({.transpose_b = true, .m = rows, .n = slice.out, .k = r, .lda = r, .ldb = r, .ldc = layer.out,
+    Gemm({.transpose_b = true,
+          .m = rows,
+          .n = slice.out,
+          .k = r,
+          .lda = r,
+          .ldb = r,
+          .ldc = layer.out,
           .accumulate = true},
          low_.data(), memory.adapter + slice.b, y + slice.first);
   }
@@ -41,8 +47,8 @@ void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const ParameterMemor
     if (memory.adapter_gradient != nullptr) {
       LinearForward(rows, layer.in, r, x, layer.in, memory.adapter + slice.a, nullptr, low_.data(), r);
       Scale(rows * r, memory.lora_scale, low_.data());
-      LinearBackwardWeight(rows, r, slice.out, low_.data(), r, slice_dy, layer.out,
-                           memory.adapter_gradient + slice.b, nullptr);
+      LinearBackwardWeight(rows, r, slice.out, low_.data(), r, slice_dy, layer.out, memory.adapter_gradient + slice.b,
+                           nullptr);
       LinearBackwardWeight(rows, layer.in, r, x, layer.in, low_grad_.data(), r, memory.adapter_gradient + slice.a,
                            nullptr);
     }

@@ -37,8 +37,8 @@ class AdaptedLinearOps {
   // x [rows, in] -> y [rows, out].
   void Forward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x, float* y);
   // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients.
-  void Backward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x,
-                const float* dy, float* dx);
+  void Backward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x, const float* dy,
+                float* dx);
 
  private:
   Buffer low_;       // scale * x A^T [rows, r]

@@ -33,7 +33,7 @@ struct StreamLayout {
   AdaptedLinear modulation;  // d -> 6d: shift1, scale1, gate1, shift2, scale2, gate2
   AdaptedLinear qkv;         // d -> 3d, three projections side by side
   Index norm_q = 0, norm_k = 0;
-  AdaptedLinear out;         // d -> d
+  AdaptedLinear out;  // d -> d
   AdaptedLinear mlp_up, mlp_down;
 };
 
@@ -67,14 +67,14 @@ class DitLayout {
 
 // The inputs of one pass. Pointers are kernel memory (kernels/buffer.hpp).
 struct DitInput {
-  Index batch = 0;                  // B
-  std::vector<ImageShape> images;   // the same for each sample; S = sum of tokens
-  Index text_tokens = 0;            // T
-  const float* image = nullptr;     // [B, S, in_channels] packed noisy latents
-  const float* text = nullptr;      // [B, T, joint_attention_dim]
+  Index batch = 0;                          // B
+  std::vector<ImageShape> images;           // the same for each sample; S = sum of tokens
+  Index text_tokens = 0;                    // T
+  const float* image = nullptr;             // [B, S, in_channels] packed noisy latents
+  const float* text = nullptr;              // [B, T, joint_attention_dim]
   const std::uint8_t* text_mask = nullptr;  // [B, T], 1 = real token; null: all real
-  std::vector<float> levels;        // [U] distinct sigmas in [0, 1]
-  std::vector<int> level_index;     // [B]
+  std::vector<float> levels;                // [U] distinct sigmas in [0, 1]
+  std::vector<int> level_index;             // [B]
 
   Index image_tokens() const;
 };

@@ -132,8 +132,7 @@ void Dit::BackwardBlock(int block_index, const ParameterMemory& memory, const Di
                               GradientPart(dmodulation, 1, d, index, base_wanted));
     if (!base_wanted) return;
     act.dbranch.Resize(std::max(act.dbranch.size(), levels * d));
-    act.linear.Backward(stream.modulation, memory, levels, act.temb_act.data(), dmodulation.data(),
-                        act.dbranch.data());
+    act.linear.Backward(stream.modulation, memory, levels, act.temb_act.data(), dmodulation.data(), act.dbranch.data());
     Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
   };
   before_attention(layout.image, block.image, act.dimage, act.dmodulation_image, image_tokens, text_tokens,

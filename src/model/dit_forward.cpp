@@ -169,8 +169,7 @@ void Dit::ForwardBlock(int block_index, const ParameterMemory& memory, const Dit
     s.mlp_hidden.Resize(rows * 4 * d);
     s.mlp_act.Resize(rows * 4 * d);
     act.linear.Forward(stream.out, memory, rows, s.attention.data(), s.attention_out.data());
-    GatedResidualForward(batch, tokens, d, Part(s.modulation, 2, d, act.level_index), s.attention_out.data(),
-                         x.data());
+    GatedResidualForward(batch, tokens, d, Part(s.modulation, 2, d, act.level_index), s.attention_out.data(), x.data());
     if (act.options.keep) {
       s.middle.Resize(rows * d);
       CopyFloats(x.data(), s.middle.data(), rows * d);

@@ -10,9 +10,8 @@ namespace {
 constexpr Index kSinusoid = 256;
 
 bool IsTarget(const std::string& name, const std::vector<std::string>& targets) {
-  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
-    return name == target || name.ends_with("." + target);
-  });
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](const std::string& target) { return name == target || name.ends_with("." + target); });
 }
 
 }  // namespace
@@ -69,13 +68,14 @@ StreamLayout DitLayout::AddStream(const std::string& prefix, bool image) {
   StreamLayout stream;
   stream.modulation = AddLinear(prefix + (image ? "img_mod.1" : "txt_mod.1"), d, 6 * d);
   using Names = std::vector<std::string>;
-  stream.qkv = AddBlockLinear(
-      prefix, image ? Names{"attn.to_q", "attn.to_k", "attn.to_v"} : Names{"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"},
-      d, d);
-  stream.norm_q = base_.Add(prefix + (image ? "attn.norm_q.weight" : "attn.norm_added_q.weight"),
-                            {config_.attention_head_dim});
-  stream.norm_k = base_.Add(prefix + (image ? "attn.norm_k.weight" : "attn.norm_added_k.weight"),
-                            {config_.attention_head_dim});
+  stream.qkv = AddBlockLinear(prefix,
+                              image ? Names{"attn.to_q", "attn.to_k", "attn.to_v"}
+                                    : Names{"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"},
+                              d, d);
+  stream.norm_q =
+      base_.Add(prefix + (image ? "attn.norm_q.weight" : "attn.norm_added_q.weight"), {config_.attention_head_dim});
+  stream.norm_k =
+      base_.Add(prefix + (image ? "attn.norm_k.weight" : "attn.norm_added_k.weight"), {config_.attention_head_dim});
   stream.out = AddBlockLinear(prefix, {image ? "attn.to_out.0" : "attn.to_add_out"}, d, d);
   const std::string mlp = image ? "img_mlp" : "txt_mlp";
   stream.mlp_up = AddBlockLinear(prefix, {mlp + ".net.0.proj"}, d, 4 * d);

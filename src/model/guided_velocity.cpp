@@ -20,14 +20,16 @@ void GuidedVelocity::FillText(const std::vector<const TextCondition*>& condition
   std::vector<float> host(size * conditions.size());
   for (std::size_t b = 0; b < conditions.size(); ++b) {
     SPOTLIGHT_REQUIRE(conditions[b]->embedding.size() == size, "conditions of one batch have one length");
-    std::copy(conditions[b]->embedding.begin(), conditions[b]->embedding.end(), host.begin() + static_cast<Index>(b * size));
+    std::copy(conditions[b]->embedding.begin(), conditions[b]->embedding.end(),
+              host.begin() + static_cast<Index>(b * size));
   }
   text.Resize(static_cast<Index>(host.size()));
   text.CopyFromHost(host);
 }
 
 void GuidedVelocity::Forward(const ParameterMemory& memory, const VelocityInput& input, bool keep, float* velocity) {
-  SPOTLIGHT_REQUIRE(static_cast<Index>(input.conditions.size()) == input.batch && input.batch > 0, "one condition each");
+  SPOTLIGHT_REQUIRE(static_cast<Index>(input.conditions.size()) == input.batch && input.batch > 0,
+                    "one condition each");
   FillText(input.conditions, text_);
   input_.batch = input.batch;
   input_.images = {input.image_shape};

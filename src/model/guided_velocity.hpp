@@ -21,10 +21,10 @@ struct TextCondition {
 struct VelocityInput {
   Index batch = 0;
   ImageShape image_shape;
-  const float* latents = nullptr;                      // [B, S, C] kernel memory
-  std::vector<const TextCondition*> conditions;        // [B], all of one length
-  std::vector<float> levels;                           // distinct sigmas
-  std::vector<int> level_index;                        // [B]
+  const float* latents = nullptr;                // [B, S, C] kernel memory
+  std::vector<const TextCondition*> conditions;  // [B], all of one length
+  std::vector<float> levels;                     // distinct sigmas
+  std::vector<int> level_index;                  // [B]
 };
 
 class GuidedVelocity {

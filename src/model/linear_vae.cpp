@@ -15,7 +15,8 @@ const std::vector<float>& Tensor(const WeightMap& weights, const std::string& na
   const auto found = weights.find(name);
   if (found == weights.end() || found->second.shape != shape) {
     const std::string seen = found == weights.end() ? "it is missing" : "it is " + ToString(found->second.shape);
-    throw UserError(source + ": a linear autoencoder needs the tensor " + name + " " + ToString(shape) + ", but " + seen);
+    throw UserError(source + ": a linear autoencoder needs the tensor " + name + " " + ToString(shape) + ", but " +
+                    seen);
   }
   return found->second.data;
 }

@@ -13,7 +13,7 @@ namespace spotlight {
 
 class LinearVae {
  public:
-  static constexpr Index kPatch = 8;      // pixels a latent pixel covers, each way
+  static constexpr Index kPatch = 8;       // pixels a latent pixel covers, each way
   static constexpr Index kTokenSide = 16;  // pixels a packed token covers, each way
 
   // Tensors enc [192, C], dec [C, 192], bg [3]; UserError naming `source` if one is missing or misshapen.

@@ -70,7 +70,8 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   log_prob_.Resize(batch);
   NormalNoise(batch, n, keys(-1).data(), x_.data());
   VelocityInput input{.batch = batch, .image_shape = image_shape_, .level_index = std::vector<int>(members.size(), 0)};
-  for (const std::size_t member : members) input.conditions.push_back(&prompts.conditions[requests[member].prompt_index]);
+  for (const std::size_t member : members)
+    input.conditions.push_back(&prompts.conditions[requests[member].prompt_index]);
 
   for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
     const StepCoefficients step = steps[static_cast<std::size_t>(i)].Rounded();
@@ -86,7 +87,10 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
       LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
       std::vector<float> host(members.size());
       log_prob_.CopyToHost(host);
-      for (std::size_t b = 0; b < members.size(); ++b) results[members[b]].log_probs.push_back(host[b]);
+      for (std::size_t b = 0; b < members.size(); ++b) {
+        results[members[b]].log_probs.push_back(host[b]);
+        results[members[b]].steps.push_back(step);
+      }
       keep_latents(x_);
       if (i + 1 == window_end) keep_latents(x_next_);
     }

@@ -23,9 +23,10 @@ struct ConditionedPrompts {
 
 // What a batch of requests leaves: final packed latents, and the window's trajectory.
 struct Denoised {
-  std::vector<float> latents;     // [S * C] final
-  std::vector<float> trajectory;  // [window + 1, S * C] before each window step and after the last
-  std::vector<float> log_probs;   // [window]
+  std::vector<float> latents;           // [S * C] final
+  std::vector<float> trajectory;        // [window + 1, S * C] before each window step and after the last
+  std::vector<float> log_probs;         // [window]
+  std::vector<StepCoefficients> steps;  // [window]
 };
 
 class Sampler {

@@ -28,8 +28,12 @@ StepParameters Diffusion(double sigma, double sigma_next, double s) {
 }  // namespace
 
 StepCoefficients StepParameters::Rounded() const {
-  return {static_cast<float>(sigma), static_cast<float>(c_x),            static_cast<float>(c_v),
-          static_cast<float>(tau),   static_cast<float>(log_prob_scale), static_cast<float>(log_prob_constant)};
+  return {static_cast<float>(sigma),
+          static_cast<float>(c_x),
+          static_cast<float>(c_v),
+          static_cast<float>(tau),
+          static_cast<float>(log_prob_scale),
+          static_cast<float>(log_prob_constant)};
 }
 
 std::vector<double> LinearSigmas(int steps) {
@@ -39,8 +43,7 @@ std::vector<double> LinearSigmas(int steps) {
 }
 
 double DynamicShiftMu(const SchedulerConfig& config, Index image_tokens) {
-  const double slope =
-      (config.max_shift - config.base_shift) / (config.max_image_seq_len - config.base_image_seq_len);
+  const double slope = (config.max_shift - config.base_shift) / (config.max_image_seq_len - config.base_image_seq_len);
   return config.base_shift + slope * static_cast<double>(image_tokens - config.base_image_seq_len);
 }
 
@@ -65,7 +68,9 @@ std::vector<double> QwenSigmas(const SchedulerConfig& config, int steps, Index i
   return sigmas;
 }
 
-StepParameters OdeStep(double sigma, double sigma_next) { return {.sigma = sigma, .c_x = 1, .c_v = sigma_next - sigma}; }
+StepParameters OdeStep(double sigma, double sigma_next) {
+  return {.sigma = sigma, .c_x = 1, .c_v = sigma_next - sigma};
+}
 
 StepParameters FlowSdeStep(double sigma, double sigma_next, double sigma_second, double noise_level) {
   // A tolerance, since a schedule computed in fp32 may start a rounding away from 1.
@@ -80,8 +85,8 @@ StepParameters DanceSdeStep(double sigma, double sigma_next, double noise_level)
 StepParameters CpsStep(double sigma, double sigma_next, double noise_level) {
   StepParameters step{.sigma = sigma};
   step.tau = sigma_next * std::sin(noise_level * std::numbers::pi / 2.0);
-  const double image = 1.0 - sigma_next;                                                 // weight of x - sigma v
-  const double noise = std::sqrt(sigma_next * sigma_next - step.tau * step.tau);         // weight of x + (1 - sigma) v
+  const double image = 1.0 - sigma_next;                                          // weight of x - sigma v
+  const double noise = std::sqrt(sigma_next * sigma_next - step.tau * step.tau);  // weight of x + (1 - sigma) v
   step.c_x = image + noise;
   step.c_v = -sigma * image + (1.0 - sigma) * noise;
   step.log_prob_scale = 1.0;

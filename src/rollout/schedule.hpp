@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/scheduler_config.hpp"
+#include "base/step_coefficients.hpp"
 #include "base/tensor.hpp"
 #include "config/config.hpp"
-#include "kernels/sde_step.hpp"
 
 namespace spotlight {
 

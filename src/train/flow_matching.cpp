@@ -138,7 +138,8 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
     for (Index j = 0; j < tokens; ++j) {
       const Index word = batch[static_cast<std::size_t>(b)].tokens[static_cast<std::size_t>(j)];
       for (Index c = 0; c < width; ++c) {
-        dtable[static_cast<std::size_t>(word * width + c)] += text[static_cast<std::size_t>((b * tokens + j) * width + c)];
+        dtable[static_cast<std::size_t>(word * width + c)] +=
+            text[static_cast<std::size_t>((b * tokens + j) * width + c)];
       }
     }
   }
@@ -157,8 +158,7 @@ void FlowMatchingTrainer::Optimize() {
   const float scale = static_cast<float>(norm > 1.0 ? 1.0 / (norm + 1e-6) : 1.0);
   // Constant after a warm-up, then linear to zero over the last two fifths.
   const double left = 1.0 - static_cast<double>(step_) / pretrain.steps;
-  const double factor =
-      std::min({1.0, static_cast<double>(step_) / kWarmUpSteps, std::max(0.02, left / 0.4)});
+  const double factor = std::min({1.0, static_cast<double>(step_) / kWarmUpSteps, std::max(0.02, left / 0.4)});
   const AdamWSettings adam{.lr = static_cast<float>(pretrain.lr * factor), .beta1 = 0.9f, .beta2 = 0.99f};
   const auto adam_range = [&](Index begin, Index end) {
     if (begin == end) return;

@@ -11,8 +11,8 @@ namespace spotlight {
 struct PairLoss {
   double loss = 0;
   double ratio = 1;
-  double dlog_prob = 0;   // d loss / d log_prob; 0 where the clip is active
-  bool clipped = false;   // the clip took the gradient away
+  double dlog_prob = 0;  // d loss / d log_prob; 0 where the clip is active
+  bool clipped = false;  // the clip took the gradient away
 };
 
 PairLoss ClippedObjective(double log_prob, double old_log_prob, double advantage, double clip_range);

@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "kernels/optimizer.hpp"
-#include "rollout/schedule.hpp"
+#include "kernels/sde_step.hpp"
 #include "train/grpo.hpp"
 
 namespace spotlight {
@@ -17,10 +17,9 @@ struct Trainer::Sums {
   double ratio = 0, ratio_deviation = 0, ratio_max = 0;  // ratio_max: largest |ratio - 1|
 };
 
-Trainer::Trainer(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
-                 const ModelWeights& weights, TextCondition negative, TrainerGroup& group)
+Trainer::Trainer(const Config& config, std::shared_ptr<const DitLayout> layout, const ModelWeights& weights,
+                 TextCondition negative, TrainerGroup& group)
     : config_(config),
-      scheduler_(scheduler),
       model_(weights),
       group_(group),
       velocity_(layout, config.sampler.guidance, negative, config.model.recompute),
@@ -87,7 +86,7 @@ std::vector<Trainer::Pair> Trainer::ShuffledPairs(std::uint32_t iteration,
 }
 
 std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std::vector<TrainSample>& samples,
-                                             const ConditionedPrompts& prompts) {
+                                             const std::vector<TextCondition>& conditions) {
   const std::vector<Pair> pairs = ShuffledPairs(iteration, samples);
   const std::size_t updates = static_cast<std::size_t>(config_.train.updates);
   const std::size_t micro = static_cast<std::size_t>(config_.train.micro_batch);
@@ -103,7 +102,7 @@ std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std:
       if (static_cast<int>(j % static_cast<std::size_t>(group_.size())) != group_.index()) continue;
       const auto first = pairs.begin() + static_cast<Index>(from);
       MicroBatch({first, first + static_cast<Index>(std::min(micro, end - from))},
-                 1.0 / static_cast<double>(end - begin), prompts, sums);
+                 1.0 / static_cast<double>(end - begin), conditions, sums);
     }
     if (group_.size() > 1) {
       group_.SumInOrder({gradient_.data(), static_cast<std::size_t>(gradient_.size())});
@@ -145,23 +144,19 @@ std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std:
           {"optim_updates", static_cast<double>(applied)}};
 }
 
-void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight, const ConditionedPrompts& prompts,
-                         Sums& sums) {
+void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight,
+                         const std::vector<TextCondition>& conditions, Sums& sums) {
   const Index batch = static_cast<Index>(pairs.size()), n = latent_size_;
   std::vector<float> x(static_cast<std::size_t>(batch * n)), x_next(x.size());
   std::vector<StepCoefficients> coefficients;
   VelocityInput input{.batch = batch, .image_shape = image_shape_};
-  const std::vector<double> sigmas = ScheduleSigmas(config_.sampler, scheduler_, config_.sampler.steps);
   for (std::size_t b = 0; b < pairs.size(); ++b) {
     const Sample& sample = pairs[b].sample->sample;
     const auto from = sample.latents.begin() + pairs[b].step * n;
     std::copy(from, from + n, x.begin() + static_cast<Index>(b) * n);
     std::copy(from + n, from + 2 * n, x_next.begin() + static_cast<Index>(b) * n);
-    const int window_begin = static_cast<int>(sample.request.window_begin);
-    const int window_end = static_cast<int>(sample.request.window_end);
-    const std::vector<StepParameters> steps = ScheduleSteps(config_.sampler, sigmas, window_begin, window_end);
-    coefficients.push_back(steps[static_cast<std::size_t>(window_begin + pairs[b].step)].Rounded());
-    input.conditions.push_back(&prompts.conditions[sample.request.prompt_index]);
+    coefficients.push_back(sample.steps[static_cast<std::size_t>(pairs[b].step)]);
+    input.conditions.push_back(&conditions[sample.request.prompt_index]);
     const float sigma = coefficients.back().sigma;
     const auto level = std::find(input.levels.begin(), input.levels.end(), sigma);
     input.level_index.push_back(static_cast<int>(level - input.levels.begin()));

@@ -13,14 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "base/scheduler_config.hpp"
 #include "comm/messages.hpp"
 #include "comm/trainer_group.hpp"
 #include "config/config.hpp"
-#include "kernels/sde_step.hpp"
 #include "model/guided_velocity.hpp"
 #include "model/model_weights.hpp"
-#include "rollout/sampler.hpp"
 
 namespace spotlight {
 
@@ -33,18 +30,19 @@ struct OptimizerState {
 
 class Trainer {
  public:
-  Trainer(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
-          const ModelWeights& weights, TextCondition negative, TrainerGroup& group);
+  Trainer(const Config& config, std::shared_ptr<const DitLayout> layout, const ModelWeights& weights,
+          TextCondition negative, TrainerGroup& group);
 
   void SetState(const OptimizerState& state);
   OptimizerState State() const;
   // A state before the first update.
   static OptimizerState InitialState(const Config& config, std::vector<float> weights);
 
-  // One iteration: config.train.updates optimizer updates over the pairs of `samples` whose advantage
+  // One iteration on samples of the prompts that `conditions` belong to, by prompt index:
+  // config.train.updates optimizer updates over the pairs of `samples` whose advantage
   // is not zero. Returns the metrics policy_*, optim_* (src/driver/history.hpp lists them).
   std::map<std::string, double> Train(std::uint32_t iteration, const std::vector<TrainSample>& samples,
-                                      const ConditionedPrompts& prompts);
+                                      const std::vector<TextCondition>& conditions);
 
   std::vector<float> Weights() const;
   std::vector<float> EmaWeights() const;  // empty: no average is kept
@@ -57,11 +55,11 @@ class Trainer {
   struct Sums;
 
   std::vector<Pair> ShuffledPairs(std::uint32_t iteration, const std::vector<TrainSample>& samples) const;
-  void MicroBatch(const std::vector<Pair>& pairs, double pair_weight, const ConditionedPrompts& prompts, Sums& sums);
+  void MicroBatch(const std::vector<Pair>& pairs, double pair_weight, const std::vector<TextCondition>& conditions,
+                  Sums& sums);
   double ApplyUpdate();
 
   Config config_;
-  SchedulerConfig scheduler_;
   const ModelWeights& model_;
   TrainerGroup& group_;
   GuidedVelocity velocity_, reference_;

@@ -46,7 +46,6 @@ std::vector<Message> AllMessages() {
           trained,
           Save{"a path", 12},
           Saved{},
-          Export{"p", "lora"},
           Finish{},
           Failed{"why", 74}};
 }

@@ -1,0 +1,327 @@
+// The transformer against diffusers' numbers: every case that lies in the golden folder, forward,
+// intermediates, gradients, LoRA. Tolerances are those of the set's README.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "io/json_file.hpp"
+#include "kernels/norm.hpp"
+#include "model/dit.hpp"
+#include "model/dit_activations.hpp"
+#include "model/model_weights.hpp"
+#include "tests/model/golden.hpp"
+
+namespace spotlight {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One transformer of the set, loaded.
+struct GoldenModel {
+  std::shared_ptr<const DitLayout> layout;
+  std::vector<float> weights;
+};
+
+GoldenModel LoadModel(const std::string& name, const LoraSettings& lora = {}) {
+  const std::string folder = GoldenDir() + "/" + name;
+  GoldenModel model{std::make_shared<const DitLayout>(ReadTransformerConfig(folder), lora), {}};
+  model.weights.resize(static_cast<std::size_t>(model.layout->base().size()));
+  model.layout->base().Load(ReadWeights(folder), folder, model.weights);
+  return model;
+}
+
+// The inputs of a case file in kernel memory.
+struct CaseInput {
+  explicit CaseInput(const SafetensorsFile& file) {
+    const HostTensor hidden = file.Read("hidden_states"), encoder = file.Read("encoder_hidden_states");
+    input.batch = hidden.shape[0];
+    input.text_tokens = encoder.shape[1];
+    image.Resize(static_cast<Index>(hidden.data.size()));
+    image.CopyFromHost(hidden.data);
+    text.Resize(static_cast<Index>(encoder.data.size()));
+    text.CopyFromHost(encoder.data);
+    const HostTensor shapes = file.Read("img_shapes"), timestep = file.Read("timestep");
+    for (std::size_t i = 0; i < shapes.data.size(); i += 3) {
+      input.images.push_back({static_cast<int>(shapes.data[i]), static_cast<int>(shapes.data[i + 1]),
+                              static_cast<int>(shapes.data[i + 2])});
+    }
+    for (Index b = 0; b < input.batch; ++b) {
+      input.levels.push_back(timestep.data[static_cast<std::size_t>(b)]);
+      input.level_index.push_back(static_cast<int>(b));
+    }
+    if (file.Has("encoder_hidden_states_mask")) {
+      for (const float bit : file.Read("encoder_hidden_states_mask").data) mask.push_back(bit != 0 ? 1 : 0);
+      input.text_mask = mask.data();
+    }
+    input.image = image.data();
+    input.text = text.data();
+  }
+
+  DitInput input;
+  Buffer image, text;
+  std::vector<std::uint8_t> mask;
+};
+
+std::vector<float> Host(const Buffer& buffer) {
+  std::vector<float> host(static_cast<std::size_t>(buffer.size()));
+  buffer.CopyToHost(host);
+  return host;
+}
+
+Index OutputSize(const GoldenModel& model, const DitInput& input) {
+  const TransformerConfig& config = model.layout->config();
+  return input.batch * input.image_tokens() * config.patch_size * config.patch_size * config.out_channels;
+}
+
+// Every <model>_<case>.safetensors whose model folder exists.
+std::vector<std::string> Cases() {
+  std::vector<std::string> cases;
+  for (const auto& entry : fs::directory_iterator(GoldenDir())) {
+    const std::string name = entry.path().stem().string();
+    const std::size_t underscore = name.find('_');
+    if (entry.path().extension() != ".safetensors" || underscore == std::string::npos) continue;
+    if (name.ends_with("_grads") || !fs::exists(GoldenDir() + "/" + name.substr(0, underscore) + "/config.json"))
+      continue;
+    if (SafetensorsFile(entry.path().string()).Has("hidden_states")) cases.push_back(name);
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
+class DitGolden : public testing::TestWithParam<std::string> {
+ protected:
+  std::string path(const std::string& suffix = "") const {
+    return GoldenDir() + "/" + GetParam() + suffix + ".safetensors";
+  }
+  GoldenModel model_ = LoadModel(GetParam().substr(0, GetParam().find('_')));
+  bool small_ = GetParam().ends_with("small_input");
+  double l2_ = small_ ? 3e-5 : 8e-6, max_ = small_ ? 6e-5 : 2e-5;
+};
+
+// q or k of one stream, [B, N, H, D] after its norm and before rope, from the packed projection [B, N, 3, H, D].
+std::vector<float> NormedHeads(const Buffer& qkv, Index rows, Index heads, Index head, int which, const float* weight) {
+  const std::vector<float> packed = Host(qkv);
+  std::vector<float> x(static_cast<std::size_t>(rows * heads * head)), y(x.size()),
+      rstd(static_cast<std::size_t>(rows * heads));
+  for (Index r = 0; r < rows; ++r) {
+    const auto from = packed.begin() + (r * 3 + which) * heads * head;
+    std::copy(from, from + heads * head, x.begin() + r * heads * head);
+  }
+  RmsNormForward(rows * heads, head, 1e-6f, x.data(), weight, y.data(), rstd.data());
+  return y;
+}
+
+TEST_P(DitGolden, Forward) {
+  const SafetensorsFile file(path());
+  CaseInput c(file);
+  Dit dit(model_.layout);
+  Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
+  weights.CopyFromHost(model_.weights);
+  const ParameterMemory memory{.base = weights.data()};
+  dit.Forward(memory, c.input, {}, velocity.data());
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, l2_, max_, "output");
+  if (!file.Has("inter.temb")) return;
+
+  dit.Forward(memory, c.input, {.keep = true, .last_text_branch = true}, velocity.data());
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, l2_, max_, "output, kept");
+  const DitActivations& act = dit.activations();
+  const TransformerConfig& config = model_.layout->config();
+  const BlockActivations& block0 = act.blocks[0];
+  const Index heads = config.num_attention_heads, head = config.attention_head_dim;
+  const StreamLayout& image0 = model_.layout->blocks[0].image;
+  const StreamLayout& text0 = model_.layout->blocks[0].text;
+  std::map<std::string, std::vector<float>> seen = {
+      {"time_proj", Host(act.sinusoid)},
+      {"temb", Host(act.temb)},
+      {"img_in", Host(block0.image.input)},
+      {"txt_norm", Host(act.text_normed)},
+      {"txt_in", Host(block0.text.input)},
+      {"rope.img_cos", Host(act.rope.image_cos)},
+      {"rope.img_sin", Host(act.rope.image_sin)},
+      {"rope.txt_cos", Host(act.rope.text_cos)},
+      {"rope.txt_sin", Host(act.rope.text_sin)},
+      {"block0.img_mod", Host(block0.image.modulation)},
+      {"block0.txt_mod", Host(block0.text.modulation)},
+      {"block0.img_q_normed", NormedHeads(block0.image.qkv, c.input.batch * c.input.image_tokens(), heads, head, 0,
+                                          model_.weights.data() + image0.norm_q)},
+      {"block0.txt_k_normed", NormedHeads(block0.text.qkv, c.input.batch * c.input.text_tokens, heads, head, 1,
+                                          model_.weights.data() + text0.norm_k)},
+      {"block0.attn.img", Host(block0.image.attention_out)},
+      {"block0.attn.txt", Host(block0.text.attention_out)},
+      {"block0.img_mlp", Host(block0.image.mlp_out)},
+      {"norm_out", Host(act.normed_out)}};
+  for (std::size_t i = 0; i < act.blocks.size(); ++i) {
+    const bool last = i + 1 == act.blocks.size();
+    const std::string prefix = "block" + std::to_string(i);
+    seen[prefix + ".img_out"] = Host(last ? act.image : act.blocks[i + 1].image.input);
+    seen[prefix + ".txt_out"] = Host(last ? act.text : act.blocks[i + 1].text.input);
+  }
+  int compared = 0;
+  for (const std::string& name : file.names()) {
+    if (!name.starts_with("inter.")) continue;
+    ASSERT_TRUE(seen.count(name.substr(6))) << name << " is not compared";
+    EXPECT_CLOSE(seen[name.substr(6)], file.Read(name).data, l2_, max_, name);
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+}
+
+// d loss / d tensor as the set stores it: whole, or a large matrix through two random sketches and its norm.
+void CompareGradient(const SafetensorsFile& golden, const std::string& name, const std::vector<float>& gradient,
+                     const Shape& shape) {
+  if (golden.Has("grad." + name)) {
+    const HostTensor expected = golden.Read("grad." + name);
+    double largest = 0;
+    for (const float value : expected.data) largest = std::max(largest, std::abs(static_cast<double>(value)));
+    if (largest == 0) {
+      for (const float value : gradient) ASSERT_LE(std::abs(value), 1e-7) << name << " must be zero";
+      return;
+    }
+    EXPECT_CLOSE(gradient, expected.data, 2e-4, 6e-4, "grad " + name);
+    return;
+  }
+  ASSERT_TRUE(golden.Has("gradR." + name)) << name << " has no golden gradient";
+  const Index rows = shape[0], columns = shape[1];
+  const HostTensor right = golden.Read("sketch." + std::to_string(columns));
+  const HostTensor left = golden.Read("sketch." + std::to_string(rows));
+  const Index k = right.shape[1];
+  std::vector<double> r(static_cast<std::size_t>(rows * k)), l(static_cast<std::size_t>(k * columns));
+  double square = 0;
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < columns; ++j) {
+      const double g = gradient[static_cast<std::size_t>(i * columns + j)];
+      square += g * g;
+      for (Index s = 0; s < k; ++s) {
+        r[static_cast<std::size_t>(i * k + s)] += g * right.data[static_cast<std::size_t>(j * k + s)];
+        l[static_cast<std::size_t>(s * columns + j)] += left.data[static_cast<std::size_t>(i * k + s)] * g;
+      }
+    }
+  }
+  EXPECT_CLOSE(r, golden.Read("gradR." + name).data, 2e-4, 6e-4, "gradR " + name);
+  EXPECT_CLOSE(l, golden.Read("gradL." + name).data, 2e-4, 6e-4, "gradL " + name);
+  const double norm = golden.Read("gradnorm." + name).data[0];
+  EXPECT_NEAR(std::sqrt(square), norm, 2e-4 * norm) << name;
+}
+
+TEST_P(DitGolden, Backward) {
+  if (!fs::exists(path("_grads"))) return;  // the set has gradients for some cases only
+  const SafetensorsFile file(path()), golden(path("_grads"));
+  CaseInput c(file);
+  const std::vector<float> cotangent = file.Read("cotangent").data;
+  const Index size = static_cast<Index>(model_.weights.size());
+  Buffer weights(size), gradient(size), velocity(OutputSize(model_, c.input)), dvelocity(velocity.size());
+  weights.CopyFromHost(model_.weights);
+  dvelocity.CopyFromHost(cotangent);
+  std::vector<float> first;
+  for (const bool recompute : {false, true}) {
+    Dit dit(model_.layout);
+    gradient.Zero();
+    Buffer dimage(c.image.size()), dtext(c.text.size());
+    const ParameterMemory memory{.base = weights.data(), .base_gradient = gradient.data()};
+    dit.Forward(memory, c.input, {.keep = true, .recompute = recompute}, velocity.data());
+    dit.Backward(memory, c.input, dvelocity.data(), {dimage.data(), dtext.data()});
+    const std::vector<float> all = Host(gradient);
+    for (const Parameter& parameter : model_.layout->base().parameters()) {
+      const auto begin = all.begin() + parameter.offset;
+      CompareGradient(golden, parameter.name, {begin, begin + parameter.size}, parameter.shape);
+    }
+    CompareGradient(golden, "hidden_states", Host(dimage), {1, dimage.size()});
+    CompareGradient(golden, "encoder_hidden_states", Host(dtext), {1, dtext.size()});
+    if (recompute) {
+      EXPECT_EQ(all, first) << "recomputed blocks give the same bits";
+    }
+    first = all;
+  }
+}
+
+// Row 1 of the masked case equals a run of its own without the padding, and does not see what the padding holds.
+TEST_P(DitGolden, MaskedTokensAreInvisible) {
+  const SafetensorsFile file(path());
+  if (!file.Has("encoder_hidden_states_mask")) return;
+  CaseInput c(file);
+  Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
+  weights.CopyFromHost(model_.weights);
+  Dit dit(model_.layout);
+  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  const std::vector<float> before = Host(velocity);
+  std::vector<float> text = Host(c.text);
+  const std::size_t width = static_cast<std::size_t>(model_.layout->config().joint_attention_dim);
+  for (std::size_t token = 0; token < c.mask.size(); ++token) {
+    if (c.mask[token] == 0) std::fill_n(text.begin() + static_cast<Index>(token * width), width, 7.0f);
+  }
+  c.text.CopyFromHost(text);
+  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  EXPECT_EQ(Host(velocity), before);
+}
+
+TEST_P(DitGolden, ASampleDoesNotDependOnItsBatch) {
+  const SafetensorsFile file(path());
+  CaseInput c(file);
+  Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
+  weights.CopyFromHost(model_.weights);
+  Dit dit(model_.layout);
+  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  const std::vector<float> together = Host(velocity);
+  const Index batch = c.input.batch, row = velocity.size() / batch;
+  const Index image_row = c.image.size() / batch, text_row = c.text.size() / batch;
+  for (Index b = 0; b < batch; ++b) {
+    DitInput alone = c.input;
+    alone.batch = 1;
+    alone.image += b * image_row;
+    alone.text += b * text_row;
+    if (alone.text_mask != nullptr) alone.text_mask += b * c.input.text_tokens;
+    alone.levels = {c.input.levels[static_cast<std::size_t>(b)]};
+    alone.level_index = {0};
+    dit.Forward({.base = weights.data()}, alone, {}, velocity.data());
+    const std::vector<float> host = Host(velocity);
+    EXPECT_TRUE(std::equal(host.begin(), host.begin() + row, together.begin() + b * row)) << "sample " << b;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Set, DitGolden, testing::ValuesIn(Cases()), [](const auto& info) { return info.param; });
+
+TEST(DitGoldenSet, IsThere) { EXPECT_GE(Cases().size(), 1u) << GoldenDir(); }
+
+TEST(LoraGolden, ForwardAndGradients) {
+  const std::string folder = GoldenDir();
+  if (!fs::exists(folder + "/lora_case.safetensors")) return;
+  const LoraSettings lora{4,
+                          8.0,
+                          {"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out",
+                           "img_mlp.net.0.proj", "img_mlp.net.2", "txt_mlp.net.0.proj", "txt_mlp.net.2"}};
+  const GoldenModel model = LoadModel("tiny", lora);
+  WeightMap named;
+  for (auto& [name, tensor] : ReadSafetensors(folder + "/lora/pytorch_lora_weights.safetensors")) {
+    named[name.substr(std::string("transformer.").size())] = tensor;
+  }
+  std::vector<float> adapter(static_cast<std::size_t>(model.layout->adapter().size()));
+  model.layout->adapter().Load(named, "lora", adapter);
+  const SafetensorsFile file(folder + "/lora_case.safetensors"), golden(folder + "/lora_grads.safetensors");
+  CaseInput c(file);
+  ModelWeights weights(model.layout, model.weights);
+  Buffer trained(static_cast<Index>(adapter.size())), gradient(trained.size());
+  trained.CopyFromHost(adapter);
+  gradient.Zero();
+  Buffer velocity(OutputSize(model, c.input)), dvelocity(velocity.size()), dimage(c.image.size()), dtext(c.text.size());
+  Dit dit(model.layout);
+  dit.Forward(weights.BaseMemory(), c.input, {}, velocity.data());
+  EXPECT_CLOSE(Host(velocity), file.Read("output_base").data, 8e-6, 2e-5, "output_base");
+  const ParameterMemory memory = weights.Memory(trained.data(), gradient.data());
+  dit.Forward(memory, c.input, {.keep = true}, velocity.data());
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, 8e-6, 2e-5, "output");
+  dvelocity.CopyFromHost(file.Read("cotangent").data);
+  dit.Backward(memory, c.input, dvelocity.data(), {dimage.data(), dtext.data()});
+  const std::vector<float> all = Host(gradient);
+  for (const Parameter& parameter : model.layout->adapter().parameters()) {
+    const auto begin = all.begin() + parameter.offset;
+    CompareGradient(golden, "transformer." + parameter.name, {begin, begin + parameter.size}, parameter.shape);
+  }
+  CompareGradient(golden, "hidden_states", Host(dimage), {1, dimage.size()});
+  CompareGradient(golden, "encoder_hidden_states", Host(dtext), {1, dtext.size()});
+}
+
+}  // namespace
+}  // namespace spotlight

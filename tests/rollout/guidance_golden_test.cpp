@@ -1,0 +1,87 @@
+// Packing, guidance and the whole guided pipeline against the golden vectors.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "io/json_file.hpp"
+#include "kernels/guidance.hpp"
+#include "kernels/latents.hpp"
+#include "kernels/sde_step.hpp"
+#include "model/guided_velocity.hpp"
+#include "rollout/schedule.hpp"
+#include "tests/model/golden.hpp"
+
+namespace spotlight {
+namespace {
+
+TEST(PackGolden, BothWays) {
+  const std::string path = GoldenDir() + "/pack_cfg.safetensors";
+  if (!std::filesystem::exists(path)) return;
+  const SafetensorsFile file(path);
+  const HostTensor latents = file.Read("pack.latents"), packed = file.Read("pack.packed");
+  const Index batch = latents.shape[0], channels = latents.shape[1], h = latents.shape[2] / 2, w = latents.shape[3] / 2;
+  std::vector<float> out(latents.data.size());
+  PackLatents(batch, channels, h, w, latents.data.data(), out.data());
+  EXPECT_EQ(out, packed.data);
+  UnpackLatents(batch, channels, h, w, packed.data.data(), out.data());
+  EXPECT_EQ(out, latents.data);
+}
+
+TEST(GuidanceGolden, EveryScale) {
+  const std::string path = GoldenDir() + "/pack_cfg.safetensors";
+  if (!std::filesystem::exists(path)) return;
+  const SafetensorsFile file(path);
+  const HostTensor cond = file.Read("cfg.cond"), uncond = file.Read("cfg.uncond");
+  const Index channels = cond.shape.back(), rows = static_cast<Index>(cond.data.size()) / channels;
+  int scales = 0;
+  for (const std::string& name : file.names()) {
+    if (!name.ends_with(".output") || !name.starts_with("cfg")) continue;
+    const float scale = name.find("1.5") != std::string::npos ? 1.5f : 4.0f;
+    std::vector<float> v(cond.data.size());
+    GuidanceForward(rows, channels, scale, cond.data.data(), uncond.data.data(), v.data());
+    EXPECT_CLOSE(v, file.Read(name).data, 1e-6, 2e-6, name);
+    ++scales;
+  }
+  EXPECT_EQ(scales, 2);
+}
+
+// Four guided ODE steps of the real-head model: latents after each.
+TEST(PipelineGolden, LatentsAfterEachStep) {
+  const std::string dir = GoldenDir();
+  if (!std::filesystem::exists(dir + "/pipeline.safetensors")) return;
+  const SafetensorsFile file(dir + "/pipeline.safetensors");
+  const auto layout = std::make_shared<const DitLayout>(ReadTransformerConfig(dir + "/realhead"), LoraSettings{});
+  std::vector<float> weights(static_cast<std::size_t>(layout->base().size()));
+  layout->base().Load(ReadWeights(dir + "/realhead"), "realhead", weights);
+  const HostTensor positive = file.Read("prompt_embeds"), negative = file.Read("negative_prompt_embeds");
+  const TextCondition condition{positive.shape[1], positive.data};
+  GuidedVelocity velocity(layout, 4.0, {negative.shape[1], negative.data}, false);
+  const HostTensor start = file.Read("latents");
+  const Index n = static_cast<Index>(start.data.size());
+  Buffer base(static_cast<Index>(weights.size())), x(n), v(n), next(n);
+  base.CopyFromHost(weights);
+  x.CopyFromHost(start.data);
+  const ImageShape shape{1, 4, 6};  // 64 x 96 pixels
+  const std::vector<double> sigmas = QwenSigmas(ReadSchedulerConfig(dir + "/scheduler"), 4, shape.tokens());
+  for (int i = 0; i < 4; ++i) {
+    const StepCoefficients step =
+        OdeStep(sigmas[static_cast<std::size_t>(i)], sigmas[static_cast<std::size_t>(i) + 1]).Rounded();
+    VelocityInput input{.batch = 1,
+                        .image_shape = shape,
+                        .latents = x.data(),
+                        .conditions = {&condition},
+                        .levels = {step.sigma},
+                        .level_index = {0}};
+    velocity.Forward({.base = base.data()}, input, false, v.data());
+    SdeStep(1, n, &step, x.data(), v.data(), nullptr, next.data());
+    std::swap(x, next);
+    std::vector<float> host(static_cast<std::size_t>(n));
+    x.CopyToHost(host);
+    EXPECT_CLOSE(host, file.Read(fmt::format("latents_after_step{}", i)).data, 1e-5, 2e-5, i);
+  }
+}
+
+}  // namespace
+}  // namespace spotlight
