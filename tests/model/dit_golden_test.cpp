@@ -1,13 +1,10 @@
 // The transformer against diffusers' numbers: every case that lies in the golden folder, forward,
 // intermediates, gradients, LoRA. Tolerances are those of the set's README.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <map>
-#include <memory>
 
-#include "io/json_file.hpp"
 #include "kernels/norm.hpp"
 #include "model/dit.hpp"
 #include "model/dit_activations.hpp"
@@ -18,20 +15,6 @@ namespace spotlight {
 namespace {
 
 namespace fs = std::filesystem;
-
-// One transformer of the set, loaded.
-struct GoldenModel {
-  std::shared_ptr<const DitLayout> layout;
-  std::vector<float> weights;
-};
-
-GoldenModel LoadModel(const std::string& name, const LoraSettings& lora = {}) {
-  const std::string folder = GoldenDir() + "/" + name;
-  GoldenModel model{std::make_shared<const DitLayout>(ReadTransformerConfig(folder), lora), {}};
-  model.weights.resize(static_cast<std::size_t>(model.layout->base().size()));
-  model.layout->base().Load(ReadWeights(folder), folder, model.weights);
-  return model;
-}
 
 // The inputs of a case file in kernel memory.
 struct CaseInput {
@@ -76,15 +59,22 @@ Index OutputSize(const GoldenModel& model, const DitInput& input) {
   return input.batch * input.image_tokens() * config.patch_size * config.patch_size * config.out_channels;
 }
 
-// Every <model>_<case>.safetensors whose model folder exists.
+// The model folder that <model>_<case> belongs to, or "".
+std::string ModelOf(const std::string& name) {
+  std::string model;
+  for (const auto& transformer : GoldenSpec().at("transformers")) {
+    const std::string candidate = transformer.at("name");
+    if (name.starts_with(candidate + "_") && candidate.size() > model.size()) model = candidate;
+  }
+  return model;
+}
+
+// Every <model>_<case>.safetensors with a forward pass in it.
 std::vector<std::string> Cases() {
   std::vector<std::string> cases;
   for (const auto& entry : fs::directory_iterator(GoldenDir())) {
     const std::string name = entry.path().stem().string();
-    const std::size_t underscore = name.find('_');
-    if (entry.path().extension() != ".safetensors" || underscore == std::string::npos) continue;
-    if (name.ends_with("_grads") || !fs::exists(GoldenDir() + "/" + name.substr(0, underscore) + "/config.json"))
-      continue;
+    if (entry.path().extension() != ".safetensors" || name.ends_with("_grads") || ModelOf(name).empty()) continue;
     if (SafetensorsFile(entry.path().string()).Has("hidden_states")) cases.push_back(name);
   }
   std::sort(cases.begin(), cases.end());
@@ -96,7 +86,7 @@ class DitGolden : public testing::TestWithParam<std::string> {
   std::string path(const std::string& suffix = "") const {
     return GoldenDir() + "/" + GetParam() + suffix + ".safetensors";
   }
-  GoldenModel model_ = LoadModel(GetParam().substr(0, GetParam().find('_')));
+  GoldenModel model_ = LoadGoldenModel(ModelOf(GetParam()));
   bool small_ = GetParam().ends_with("small_input");
   double l2_ = small_ ? 3e-5 : 8e-6, max_ = small_ ? 6e-5 : 2e-5;
 };
@@ -288,17 +278,8 @@ TEST(DitGoldenSet, IsThere) { EXPECT_GE(Cases().size(), 1u) << GoldenDir(); }
 TEST(LoraGolden, ForwardAndGradients) {
   const std::string folder = GoldenDir();
   if (!fs::exists(folder + "/lora_case.safetensors")) return;
-  const LoraSettings lora{4,
-                          8.0,
-                          {"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out",
-                           "img_mlp.net.0.proj", "img_mlp.net.2", "txt_mlp.net.0.proj", "txt_mlp.net.2"}};
-  const GoldenModel model = LoadModel("tiny", lora);
-  WeightMap named;
-  for (auto& [name, tensor] : ReadSafetensors(folder + "/lora/pytorch_lora_weights.safetensors")) {
-    named[name.substr(std::string("transformer.").size())] = tensor;
-  }
-  std::vector<float> adapter(static_cast<std::size_t>(model.layout->adapter().size()));
-  model.layout->adapter().Load(named, "lora", adapter);
+  const GoldenModel model = LoadGoldenLora();
+  const std::vector<float>& adapter = model.adapter;
   const SafetensorsFile file(folder + "/lora_case.safetensors"), golden(folder + "/lora_grads.safetensors");
   CaseInput c(file);
   ModelWeights weights(model.layout, model.weights);

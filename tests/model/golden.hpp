@@ -1,4 +1,5 @@
-// Access to the golden vectors (tests/data/golden/README.md) and their distance measures.
+// Access to the golden vectors (tests/data/golden/README.md) and their distance measures. Sizes, names and
+// scales come from the set itself, so that SPOTLIGHT_GOLDEN_DIR can name another one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,12 +7,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "io/json_file.hpp"
 #include "io/safetensors.hpp"
+#include "model/dit.hpp"
 
 namespace spotlight {
 
@@ -19,6 +24,46 @@ namespace spotlight {
 inline std::string GoldenDir() {
   const char* dir = std::getenv("SPOTLIGHT_GOLDEN_DIR");
   return dir != nullptr ? dir : SPOTLIGHT_TEST_DATA_DIR "/golden";
+}
+
+// spec.json of the set.
+inline nlohmann::json GoldenSpec() {
+  std::ifstream file(GoldenDir() + "/spec.json");
+  EXPECT_TRUE(file.good()) << GoldenDir() << "/spec.json";
+  return nlohmann::json::parse(file);
+}
+
+// A transformer of the set, perhaps with the set's adapter.
+struct GoldenModel {
+  std::shared_ptr<const DitLayout> layout;
+  std::vector<float> weights;
+  std::vector<float> adapter;
+};
+
+inline GoldenModel LoadGoldenModel(const std::string& name, const LoraSettings& lora = {}) {
+  const std::string folder = GoldenDir() + "/" + name;
+  GoldenModel model{std::make_shared<const DitLayout>(ReadTransformerConfig(folder), lora), {}, {}};
+  model.weights.resize(static_cast<std::size_t>(model.layout->base().size()));
+  model.layout->base().Load(ReadWeights(folder), folder, model.weights);
+  return model;
+}
+
+inline GoldenModel LoadGoldenLora() {
+  const nlohmann::json spec = GoldenSpec().at("lora");
+  LoraSettings lora{spec.at("r").get<int>(), spec.at("alpha").get<double>(), {}};
+  WeightMap named;
+  std::set<std::string> targets;
+  for (auto& [name, tensor] : ReadSafetensors(GoldenDir() + "/lora/pytorch_lora_weights.safetensors")) {
+    const std::string parameter = name.substr(std::string("transformer.").size());
+    named[parameter] = tensor;
+    const std::size_t module = parameter.find('.', parameter.find('.') + 1) + 1;  // after transformer_blocks.N.
+    targets.insert(parameter.substr(module, parameter.find(".lora_") - module));
+  }
+  lora.targets.assign(targets.begin(), targets.end());
+  GoldenModel model = LoadGoldenModel(spec.at("base"), lora);
+  model.adapter.resize(static_cast<std::size_t>(model.layout->adapter().size()));
+  model.layout->adapter().Load(named, "lora", model.adapter);
+  return model;
 }
 
 struct Distance {

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <memory>
 
-#include "io/json_file.hpp"
 #include "kernels/guidance.hpp"
 #include "kernels/latents.hpp"
 #include "kernels/sde_step.hpp"
@@ -37,35 +35,37 @@ TEST(GuidanceGolden, EveryScale) {
   const Index channels = cond.shape.back(), rows = static_cast<Index>(cond.data.size()) / channels;
   int scales = 0;
   for (const std::string& name : file.names()) {
-    if (!name.ends_with(".output") || !name.starts_with("cfg")) continue;
-    const float scale = name.find("1.5") != std::string::npos ? 1.5f : 4.0f;
+    if (!name.ends_with(".output") || !name.starts_with("cfg.scale")) continue;
+    const float scale = std::stof(name.substr(std::string("cfg.scale").size()));
     std::vector<float> v(cond.data.size());
     GuidanceForward(rows, channels, scale, cond.data.data(), uncond.data.data(), v.data());
     EXPECT_CLOSE(v, file.Read(name).data, 1e-6, 2e-6, name);
     ++scales;
   }
-  EXPECT_EQ(scales, 2);
+  EXPECT_GE(scales, 1);
 }
 
-// Four guided ODE steps of the real-head model: latents after each.
+// Guided ODE steps of the whole model: latents after each.
 TEST(PipelineGolden, LatentsAfterEachStep) {
   const std::string dir = GoldenDir();
   if (!std::filesystem::exists(dir + "/pipeline.safetensors")) return;
   const SafetensorsFile file(dir + "/pipeline.safetensors");
-  const auto layout = std::make_shared<const DitLayout>(ReadTransformerConfig(dir + "/realhead"), LoraSettings{});
-  std::vector<float> weights(static_cast<std::size_t>(layout->base().size()));
-  layout->base().Load(ReadWeights(dir + "/realhead"), "realhead", weights);
+  const GoldenModel model = LoadGoldenModel(GoldenSpec().at("pipeline").at("transformer"));
+  const auto& layout = model.layout;
+  const std::vector<float>& weights = model.weights;
   const HostTensor positive = file.Read("prompt_embeds"), negative = file.Read("negative_prompt_embeds");
   const TextCondition condition{positive.shape[1], positive.data};
-  GuidedVelocity velocity(layout, 4.0, {negative.shape[1], negative.data}, false);
+  GuidedVelocity velocity(layout, file.Read("true_cfg_scale").data[0], {negative.shape[1], negative.data}, false);
   const HostTensor start = file.Read("latents");
   const Index n = static_cast<Index>(start.data.size());
   Buffer base(static_cast<Index>(weights.size())), x(n), v(n), next(n);
   base.CopyFromHost(weights);
   x.CopyFromHost(start.data);
-  const ImageShape shape{1, 4, 6};  // 64 x 96 pixels
-  const std::vector<double> sigmas = QwenSigmas(ReadSchedulerConfig(dir + "/scheduler"), 4, shape.tokens());
-  for (int i = 0; i < 4; ++i) {
+  const std::vector<float> pixels = file.Read("height_width").data;
+  const ImageShape shape{1, static_cast<int>(pixels[0]) / 16, static_cast<int>(pixels[1]) / 16};
+  const int count = static_cast<int>(file.Read("steps").data[0]);
+  const std::vector<double> sigmas = QwenSigmas(ReadSchedulerConfig(dir + "/scheduler"), count, shape.tokens());
+  for (int i = 0; i < count; ++i) {
     const StepCoefficients step =
         OdeStep(sigmas[static_cast<std::size_t>(i)], sigmas[static_cast<std::size_t>(i) + 1]).Rounded();
     VelocityInput input{.batch = 1,

