@@ -61,8 +61,9 @@ Index OutputSize(const GoldenModel& model, const DitInput& input) {
 
 // The model folder that <model>_<case> belongs to, or "".
 std::string ModelOf(const std::string& name) {
+  static const nlohmann::json spec = GoldenSpec();
   std::string model;
-  for (const auto& transformer : GoldenSpec().at("transformers")) {
+  for (const auto& transformer : spec.at("transformers")) {
     const std::string candidate = transformer.at("name");
     if (name.starts_with(candidate + "_") && candidate.size() > model.size()) model = candidate;
   }
