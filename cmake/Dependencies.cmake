@@ -66,10 +66,8 @@ spotlight_dependency("libpng" PNG_FOUND "${PNG_VERSION_STRING}" "apt-get install
 find_package(PkgConfig QUIET)
 spotlight_dependency("pkg-config" PKG_CONFIG_FOUND "${PKG_CONFIG_VERSION_STRING}" "apt-get install pkg-config")
 if(PKG_CONFIG_FOUND)
-  pkg_check_modules(inih QUIET IMPORTED_TARGET INIReader)
   pkg_check_modules(libzmq QUIET IMPORTED_TARGET libzmq)
 endif()
-spotlight_dependency("inih" inih_FOUND "${inih_VERSION}" "apt-get install libinih-dev")
 spotlight_dependency("ZeroMQ" libzmq_FOUND "${libzmq_VERSION}" "apt-get install libzmq3-dev")
 find_path(SPOTLIGHT_CPPZMQ_INCLUDE_DIR zmq.hpp)
 spotlight_dependency("cppzmq" SPOTLIGHT_CPPZMQ_INCLUDE_DIR "${SPOTLIGHT_CPPZMQ_INCLUDE_DIR}/zmq.hpp"

@@ -15,7 +15,8 @@ namespace {
 
 constexpr hsize_t kSeriesChunkBytes = 8192;  // a chunk is rewritten at each append: small, yet few a file
 
-// The innermost message of HDF5's error stack, which holds the cause ("No space left on device").
+// The innermost message of HDF5's error stack; of one that quotes the system's ("..., errno = 28, error message = 'No
+// space left on device', buf = ..."), the quotation.
 std::string TakeHdf5Reason() {
   std::string reason;
   const H5E_walk2_t keep_last = [](unsigned, const H5E_error2_t* error, void* data) -> herr_t {
@@ -30,7 +31,12 @@ std::string TakeHdf5Reason() {
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &innermost);
   H5Eclear2(H5E_DEFAULT);
-  return innermost.empty() ? reason : innermost;
+  if (innermost.empty()) return reason;
+  const std::string opening = "error message = '";
+  const std::size_t begin = innermost.find(opening);
+  if (begin == std::string::npos) return innermost;
+  const std::size_t first = begin + opening.size();
+  return innermost.substr(first, innermost.find('\'', first) - first);
 }
 
 [[noreturn]] void Fail(const std::string& path, const std::string& object, const char* what) {
@@ -74,6 +80,8 @@ hid_t CheckedTextType(std::size_t size) {
 }  // namespace
 
 H5File::H5File(const std::string& path, Mode mode) : path_(path) {
+  // All files are closed here. HDF5's own clean-up at exit crashes over a file that could not be written.
+  [[maybe_unused]] static const herr_t kNoExitHandler = H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   const Id access(H5Pcreate(H5P_FILE_ACCESS), path, "", "prepare");
   H5Pset_file_locking(access, false, true);

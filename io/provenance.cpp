@@ -42,14 +42,13 @@ std::string Now() {
 }  // namespace
 
 std::map<std::string, std::string> Provenance() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  H5get_libversion(&major, &minor, &release);
+  // The headers' version: asking the library would start it before io/h5.cpp has set it up. HDF5 itself refuses to run
+  // with a library of another version.
   return {
       {"software", "spotlight"},
       {"softwareVersion", SPOTLIGHT_VERSION},
-      {"softwareDependencies", fmt::format("compiler {}; HDF5 {}.{}.{}", __VERSION__, major, minor, release)},
+      {"softwareDependencies",
+       fmt::format("compiler {}; HDF5 {}.{}.{}", __VERSION__, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE)},
       {"date", Now()},
       {"machine", HostName() + ", " + CpuModel()},
       {"git_sha", kGitSha},

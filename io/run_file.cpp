@@ -150,42 +150,54 @@ void RunFile::WritePrompts(const std::vector<Prompt>& prompts) {
 }
 
 void RunFile::AppendHistory(std::int64_t step, const std::map<std::string, double>& values) {
-  Update([&](H5File& file) {
-    std::size_t used = 0;
-    for (const std::string& name : file.Children("/history")) {
-      if (name == "step") continue;
-      const auto found = values.find(name);
-      const double value = found == values.end() ? kNan : found->second;
-      used += found == values.end() ? 0 : 1;
-      file.Append<double>("/history/" + name, std::span<const double>(&value, 1));
-    }
-    SPOTLIGHT_REQUIRE(used == values.size(), "a history value has no column in " + path_);
-    file.Append<std::int64_t>("/history/step", std::span<const std::int64_t>(&step, 1));
-  });
+  Update([&](H5File& file) { WriteHistory(file, step, values); });
 }
 
 void RunFile::AppendRollouts(const std::vector<RolloutRow>& rows) {
   if (rows.empty()) return;
-  Update([&](H5File& file) {
-    ForEachRolloutColumn([&]<typename T>(const RolloutColumn<T>& column) {
-      std::vector<T> values;
-      for (const RolloutRow& row : rows) values.push_back(column.value(row));
-      file.Append<T>(std::string("/rollouts/") + column.name, values);
-    });
-    const std::int64_t first = file.Dimensions("/rollouts/row")[0];
-    std::vector<std::int64_t> numbers(rows.size());
-    for (std::size_t i = 0; i < rows.size(); ++i) numbers[i] = first + static_cast<std::int64_t>(i);
-    file.Append<std::int64_t>("/rollouts/row", numbers);
+  Update([&](H5File& file) { WriteRollouts(file, rows); });
+}
 
-    std::string order = file.GetText("/rewards", "order");
-    for (std::size_t term = 0; !order.empty(); ++term) {
-      const std::size_t comma = std::min(order.find(','), order.size());
-      std::vector<double> values;
-      for (const RolloutRow& row : rows) values.push_back(row.terms.at(term));
-      file.Append<double>("/rewards/" + order.substr(0, comma), values);
-      order.erase(0, comma + 1);
-    }
+void RunFile::AppendIteration(std::int64_t step, const std::map<std::string, double>& values,
+                              const std::vector<RolloutRow>& rows) {
+  Update([&](H5File& file) {
+    WriteHistory(file, step, values);
+    if (!rows.empty()) WriteRollouts(file, rows);
   });
+}
+
+void RunFile::WriteHistory(H5File& file, std::int64_t step, const std::map<std::string, double>& values) const {
+  std::size_t used = 0;
+  for (const std::string& name : file.Children("/history")) {
+    if (name == "step") continue;
+    const auto found = values.find(name);
+    const double value = found == values.end() ? kNan : found->second;
+    used += found == values.end() ? 0 : 1;
+    file.Append<double>("/history/" + name, std::span<const double>(&value, 1));
+  }
+  SPOTLIGHT_REQUIRE(used == values.size(), "a history value has no column in " + path_);
+  file.Append<std::int64_t>("/history/step", std::span<const std::int64_t>(&step, 1));
+}
+
+void RunFile::WriteRollouts(H5File& file, const std::vector<RolloutRow>& rows) const {
+  ForEachRolloutColumn([&]<typename T>(const RolloutColumn<T>& column) {
+    std::vector<T> values;
+    for (const RolloutRow& row : rows) values.push_back(column.value(row));
+    file.Append<T>(std::string("/rollouts/") + column.name, values);
+  });
+  const std::int64_t first = file.Dimensions("/rollouts/row")[0];
+  std::vector<std::int64_t> numbers(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) numbers[i] = first + static_cast<std::int64_t>(i);
+  file.Append<std::int64_t>("/rollouts/row", numbers);
+
+  std::string order = file.GetText("/rewards", "order");
+  for (std::size_t term = 0; !order.empty(); ++term) {
+    const std::size_t comma = std::min(order.find(','), order.size());
+    std::vector<double> values;
+    for (const RolloutRow& row : rows) values.push_back(row.terms.at(term));
+    file.Append<double>("/rewards/" + order.substr(0, comma), values);
+    order.erase(0, comma + 1);
+  }
 }
 
 void RunFile::AppendImages(std::int64_t step, const std::vector<Image>& images,

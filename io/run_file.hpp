@@ -62,6 +62,9 @@ class RunFile {
   // Values by column name; columns that are absent become NaN. An unknown name is our bug.
   void AppendHistory(std::int64_t step, const std::map<std::string, double>& values);
   void AppendRollouts(const std::vector<RolloutRow>& rows);
+  // Both in one rewrite of the file.
+  void AppendIteration(std::int64_t step, const std::map<std::string, double>& values,
+                       const std::vector<RolloutRow>& rows);
   // Images of one size; replaces those of the same step.
   void AppendImages(std::int64_t step, const std::vector<Image>& images, const std::vector<std::string>& captions);
 
@@ -70,6 +73,8 @@ class RunFile {
 
  private:
   void Update(const std::function<void(H5File&)>& change);
+  void WriteHistory(H5File& file, std::int64_t step, const std::map<std::string, double>& values) const;
+  void WriteRollouts(H5File& file, const std::vector<RolloutRow>& rows) const;
 
   std::string path_;
 };

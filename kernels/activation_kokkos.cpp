@@ -15,9 +15,10 @@ constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
 constexpr float kCubic = 0.044715f;
 constexpr float kFlat = 16.0f;  // past it the sigmoid is 0 or 1 in fp32; keeps z^3 finite
 
+// z within [-kFlat, kFlat]. Two comparisons of z itself would become branches, and those masks.
 inline float Clamp(float z) {
-  z = z > kFlat ? kFlat : z;
-  return z < -kFlat ? -kFlat : z;
+  const float magnitude = std::fabs(z);
+  return std::copysign(magnitude > kFlat ? kFlat : magnitude, z);
 }
 
 inline float Gelu(float z) {
@@ -31,7 +32,7 @@ inline float GeluDerivative(float z) {
   const float square = c * c;
   const float u = kTwoRootTwoOverPi * std::fma(kCubic * square, c, c);
   const float slope = kTwoRootTwoOverPi * std::fma(3 * kCubic, square, 1.0f);
-  const float e = Exp(-std::fabs(u));
+  const float e = ExpOfSmall(-std::fabs(u));
   const float r = 1.0f / (1.0f + e);
   const float s = u < 0 ? e * r : r;
   return std::fma(c * slope, e * r * r, s);
@@ -41,7 +42,7 @@ inline float GeluDerivative(float z) {
 inline float SiluDerivative(float z) {
   float c = z > 120.0f ? 120.0f : z;
   c = c < -120.0f ? -120.0f : c;
-  const float e = Exp(-std::fabs(c));
+  const float e = ExpOfSmall(-std::fabs(c));
   const float r = 1.0f / (1.0f + e);
   const float s = c < 0 ? e * r : r;
   return std::fma(c, e * r * r, s);

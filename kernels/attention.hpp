@@ -19,7 +19,8 @@ struct AttentionShape {
 };
 
 // q, k, v: [B, H, N, D]. text_mask: [B, T] of 1 (real) and 0, or null for all real.
-// out_text [B, T, H*D] and out_image [B, S, H*D]; lse [B, H, N].
+// out_text [B, T, H*D] and out_image [B, S, H*D]; lse [B, H, N]. out_text may be null: the text's queries are then left
+// out, and their lse (the last block).
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse);
 

@@ -139,12 +139,12 @@ void SoftmaxStep(std::int64_t keys, std::int64_t lanes, float* scores, float* ma
       const Lanes8 score = LoadLanes<Lanes8>(column + j * lanes);
       top = score > top ? score : top;
     }
-    for (int lane = 0; lane < 8; ++lane) rescale[first + lane] = Exp(max[first + lane] - top[lane]);
+    for (int lane = 0; lane < 8; ++lane) rescale[first + lane] = ExpOfSmall(max[first + lane] - top[lane]);
     Lanes8 total = LoadLanes<Lanes8>(sum + first) * LoadLanes<Lanes8>(rescale + first);
     StoreLanes(top, max + first);
     for (std::int64_t j = 0; j < keys; ++j) {
       float* row = column + j * lanes;
-      for (int lane = 0; lane < 8; ++lane) row[lane] = Exp(row[lane] - max[first + lane]);
+      for (int lane = 0; lane < 8; ++lane) row[lane] = ExpOfSmall(row[lane] - max[first + lane]);
       total += LoadLanes<Lanes8>(row);
     }
     StoreLanes(total, sum + first);
@@ -158,7 +158,7 @@ void SoftmaxBackwardStep(std::int64_t keys, std::int64_t lanes, const float* lse
     float* __restrict score = scores + j * lanes;
     float* __restrict dscore = dscores + j * lanes;
     for (std::int64_t i = 0; i < lanes; ++i) {
-      const float p = Exp(score[i] - lse[i]);
+      const float p = ExpOfSmall(score[i] - lse[i]);
       score[i] = p;
       dscore[i] = p * (dscore[i] - delta[i]);
     }
@@ -315,9 +315,10 @@ void AttentionForward(const AttentionShape& shape, const float* q, const float* 
                       const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse) {
   CheckShape(shape);
   const std::int64_t tokens = shape.text + shape.image;
-  const std::int64_t parts = (tokens + kItemQueries - 1) / kItemQueries;
+  const std::int64_t first = out_text == nullptr ? shape.text : 0;
+  const std::int64_t parts = (tokens - first + kItemQueries - 1) / kItemQueries;
   ParallelFor("AttentionForward", shape.batch * shape.heads * parts, [&](std::int64_t item) {
-    const std::int64_t begin = item % parts * kItemQueries;
+    const std::int64_t begin = first + item % parts * kItemQueries;
     ForwardItem(shape, item / parts, begin, std::min(begin + kItemQueries, tokens), q, k, v, text_mask, out_text,
                 out_image, lse);
   });

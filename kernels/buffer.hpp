@@ -35,6 +35,9 @@ class Buffer {
   std::int64_t capacity_ = 0;
 };
 
+// Of a buffer of `rows` rows of equal size, row `to` becomes a copy of row `from`.
+void CopyRow(Buffer& buffer, std::int64_t rows, std::int64_t from, std::int64_t to);
+
 // Device-side operations on raw kernel memory.
 void CopyFloats(const float* from, float* to, std::int64_t size);
 void ZeroFloats(float* to, std::int64_t size);

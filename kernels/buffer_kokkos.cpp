@@ -40,6 +40,11 @@ void Buffer::CopyToHost(std::span<float> host) const {
 
 void Buffer::Free::operator()(float* pointer) const { ::operator delete(pointer, kAlignment); }
 
+void CopyRow(Buffer& buffer, std::int64_t rows, std::int64_t from, std::int64_t to) {
+  const std::int64_t size = buffer.size() / rows;
+  CopyFloats(buffer.data() + from * size, buffer.data() + to * size, size);
+}
+
 void CopyFloats(const float* from, float* to, std::int64_t size) { std::copy_n(from, size, to); }
 
 void ZeroFloats(float* to, std::int64_t size) { std::fill_n(to, size, 0.0f); }

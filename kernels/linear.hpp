@@ -1,7 +1,9 @@
 // Matrix products and the linear layer y = x W^T + b (W is [out, in], as in the checkpoints).
 //
-// Every result row depends only on its own input row: bits do not change with the number of rows in
-// the call nor with the number of threads (kernels/linear_test checks it on the machine at hand).
+// Bits never depend on the number of threads. Where A is not transposed (LinearForward, LinearBackwardInput) a result
+// row depends on its own input row only: bits do not change with the number of rows in the call. Where A is transposed
+// (LinearBackwardWeight) every result is a sum over all rows of the call, in an order that the shape alone decides.
+// kernels/linear_test and threads_test check both on the machine at hand.
 // fp32 with fp32 accumulation. CPU back end: oneDNN.
 #pragma once
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/lanes.hpp"
 #include "kernels/parallel.hpp"
@@ -8,6 +10,15 @@
 
 namespace spotlight {
 namespace {
+
+// Calls body(head size), as a constant for the sizes of the models at hand: their loops then run without prologues and
+// tails, the backward in 4/5 of the time.
+template <typename Body>
+void WithHeadSize(std::int64_t size, const Body& body) {
+  if (size == 24) return body(std::integral_constant<std::int64_t, 24>());
+  if (size == 128) return body(std::integral_constant<std::int64_t, 128>());
+  body(size);
+}
 
 // 1 / sqrt(mean(x^2) + eps) of one head.
 inline float HeadRstd(std::int64_t size, float eps, const float* x) {
@@ -31,7 +42,8 @@ void FillRotation(const QkRopeShape& shape, const float* cos, const float* sin, 
   });
 }
 
-inline void HeadForward(std::int64_t size, float eps, const float* __restrict x, const float* __restrict weight,
+template <typename Size>
+inline void HeadForward(Size size, float eps, const float* __restrict x, const float* __restrict weight,
                         const float* __restrict rotation, float* __restrict out) {
   const float r = HeadRstd(size, eps, x);
   const float* __restrict partner = rotation + size;
@@ -45,7 +57,8 @@ inline void HeadForward(std::int64_t size, float eps, const float* __restrict x,
 
 // dx of one head (overwritten) from the gradient of its output; dweight_sum += (null: not wanted).
 // With g the rotated-back gradient and h = x rstd: dx = rstd (g w - h mean(g w h)), dw = g h.
-inline void HeadBackward(std::int64_t size, float eps, const float* __restrict x, const float* __restrict weight,
+template <typename Size>
+inline void HeadBackward(Size size, float eps, const float* __restrict x, const float* __restrict weight,
                          const float* __restrict rotation, const float* __restrict dout, float* __restrict dx,
                          float* __restrict dweight_sum) {
   const float r = HeadRstd(size, eps, x);
@@ -86,11 +99,13 @@ void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm
   FillRotation(shape, cos, sin, table);
   ParallelFor("QkRopeForward", shape.batch * TokenBlocks(shape.tokens), [=](std::int64_t item) {
     const std::int64_t part = shape.heads * shape.head_size;
-    ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
-      const float* rotation = table + token * 2 * shape.head_size;
-      HeadForward(shape.head_size, shape.eps, qkv + packed, norm_q, rotation, q + joint);
-      HeadForward(shape.head_size, shape.eps, qkv + packed + part, norm_k, rotation, k + joint);
-      std::copy_n(qkv + packed + 2 * part, shape.head_size, v + joint);
+    WithHeadSize(shape.head_size, [=](auto size) {
+      ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
+        const float* rotation = table + token * 2 * size;
+        HeadForward(size, shape.eps, qkv + packed, norm_q, rotation, q + joint);
+        HeadForward(size, shape.eps, qkv + packed + part, norm_k, rotation, k + joint);
+        std::copy_n(qkv + packed + 2 * part, std::int64_t{size}, v + joint);
+      });
     });
   });
 }
@@ -105,16 +120,17 @@ void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* nor
   float* partials = table + table_size;
   FillRotation(shape, cos, sin, table);
   ParallelFor("QkRopeBackward", shape.batch * blocks, [=](std::int64_t item) {
-    const std::int64_t size = shape.head_size;
-    const std::int64_t part = shape.heads * size;
-    float* q_sum = want_sums ? partials + item * 2 * size : nullptr;
-    float* k_sum = want_sums ? q_sum + size : nullptr;
-    if (want_sums) std::fill_n(q_sum, 2 * size, 0.0f);
-    ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
-      const float* rotation = table + token * 2 * size;
-      HeadBackward(size, shape.eps, qkv + packed, norm_q, rotation, dq + joint, dqkv + packed, q_sum);
-      HeadBackward(size, shape.eps, qkv + packed + part, norm_k, rotation, dk + joint, dqkv + packed + part, k_sum);
-      std::copy_n(dv + joint, size, dqkv + packed + 2 * part);
+    const std::int64_t part = shape.heads * shape.head_size;
+    float* q_sum = want_sums ? partials + item * 2 * shape.head_size : nullptr;
+    float* k_sum = want_sums ? q_sum + shape.head_size : nullptr;
+    if (want_sums) std::fill_n(q_sum, 2 * shape.head_size, 0.0f);
+    WithHeadSize(shape.head_size, [=](auto size) {
+      ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
+        const float* rotation = table + token * 2 * size;
+        HeadBackward(size, shape.eps, qkv + packed, norm_q, rotation, dq + joint, dqkv + packed, q_sum);
+        HeadBackward(size, shape.eps, qkv + packed + part, norm_k, rotation, dk + joint, dqkv + packed + part, k_sum);
+        std::copy_n(dv + joint, std::int64_t{size}, dqkv + packed + 2 * part);
+      });
     });
   });
   if (!want_sums) return;

@@ -10,8 +10,8 @@
 # (exit code 75). Another one, 2 s later or more, ends the job at once. mpirun by itself kills the job on INT and TERM.
 #
 # Exit code: that which the ranks agreed on. With fault tolerance on, mpirun returns 0 whatever the ranks return, so rank
-# 0 writes the code into the file $SPOTLIGHT_EXIT_FILE: "1" at its start, the agreed one at its end. A program that does
-# not write it gets mpirun's own code.
+# 0 writes the code into the file $SPOTLIGHT_EXIT_FILE: "1" at its start, "<agreed> final" at its end; if it dies, the
+# survivors write it. A program that never writes it has failed: 1.
 set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -54,6 +54,8 @@ if [[ $(id -u) -eq 0 ]]; then  # containers and CI
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# mpirun gives the ranks a terminal of its own, wherever their output goes.
+[[ -t 1 ]] || export SPOTLIGHT_NO_TERMINAL=1
 SPOTLIGHT_EXIT_FILE=$(mktemp) || exit 74
 export SPOTLIGHT_EXIT_FILE
 trap 'rm -f "$SPOTLIGHT_EXIT_FILE"' EXIT
@@ -75,6 +77,14 @@ set -m
 (trap '' USR1; exec "$mpirun" --with-ft ulfm --bind-to none "${shown[@]}" "$@") </dev/null &
 pid=$!
 set +m
+# A rank that is stopped, or hangs in a machine that is going away, must not keep the others' results: once the code is
+# final, the job has 5 s to end.
+(
+  while kill -0 "$pid" 2>/dev/null && ! grep -q final "$SPOTLIGHT_EXIT_FILE" 2>/dev/null; do sleep 1; done
+  sleep 5
+  kill -TERM "$pid" 2>/dev/null && sleep 10 && kill -KILL "$pid" 2>/dev/null
+) >/dev/null 2>&1 &
+watcher=$!
 while kill -0 "$pid" 2>/dev/null; do
   if [[ -n "$first_stop" ]]; then
     kill -USR1 "$pid" 2>/dev/null
@@ -85,10 +95,13 @@ while kill -0 "$pid" 2>/dev/null; do
 done
 wait "$pid"
 code=$?
-agreed=$(cat "$SPOTLIGHT_EXIT_FILE" 2>/dev/null)
+kill "$watcher" 2>/dev/null
+read -r agreed _ <"$SPOTLIGHT_EXIT_FILE"
 if [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then
   code=$agreed
-elif [[ -z "$agreed" && -n "$first_stop" && "$code" -eq 0 ]]; then
-  code=75  # the ranks were still starting and died of the signal, which mpirun takes for a success
+elif [[ -z "$agreed" && "$code" -eq 0 ]]; then
+  # The ranks died while they were starting, which mpirun takes for a success.
+  code=1
+  [[ -n "$first_stop" ]] && code=75
 fi
 exit "$code"

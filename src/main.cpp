@@ -49,7 +49,7 @@ int Execute(const CommandLine& command, World& world, const std::string& command
   StartKernels(ThreadsPerRank(command, world));
   switch (command.mode) {
     case Mode::kCheck:
-      return command.pretrain ? CheckPretrainJob(command) : CheckJob(command);
+      return command.pretrain ? CheckPretrainJob(command) : CheckJob(command, world);
     case Mode::kDryRun:
       return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
     case Mode::kPretrain:
@@ -65,6 +65,7 @@ int Main(int argc, char** argv) {
   // 1. the world: MPI if mpirun started us
   World world(&argc, &argv);
   int code = kExitFinished;
+  std::string mistake;  // why this rank gives up
   try {
     try {
       // 2. the command line
@@ -76,17 +77,29 @@ int Main(int argc, char** argv) {
         code = Execute(command, world, command_text);
       }
     } catch (const UserError& error) {
-      // All ranks read the same input, so rank 0 has the same complaint as the others.
-      if (world.rank() == 0) std::cerr << "spotlight: " << error.what() << "\n";
+      mistake = error.what();
       code = kExitUsage;
     } catch (const FileError& error) {
-      std::cerr << "spotlight: " << error.what() << "\n";
+      mistake = error.what();
       code = kExitFile;
     }
-    // 4. one exit code for all ranks
+    // 4. one exit code for all ranks, and one message: all ranks read the same files and have the same complaint
+    if (!mistake.empty() && world.rank() == 0) std::cerr << "spotlight: " << mistake << "\n";
     code = world.AgreeExit(code);
+    if (!mistake.empty() && world.rank() != 0 && world.reports()) {
+      std::cerr << "spotlight: " << ProcessName() << ": " << mistake << "\n";
+    }
   } catch (const WorldEnding& ending) {
     code = ending.code();
+  } catch (const CoordinatorLost& lost) {
+    LogWarning(lost.what());  // into the log of this rank; one of them tells the user
+    if (world.rank() == (world.coordinator() == 0 ? 1 : 0)) {
+      std::cerr << "spotlight: " << lost.what() << ": it was killed; go on with -r latest\n";
+    }
+    return world.FinishAlone(kExitStopped);
+  } catch (const PeerLost& lost) {
+    LogWarning(lost.what());
+    return world.FinishAlone(kExitStopped);
   } catch (const std::exception& error) {
     std::cerr << "spotlight: internal error on " << ProcessName() << ": " << error.what() << "\n";
     world.Abort(kExitInternal);

@@ -5,12 +5,13 @@
 d 3072, 24 heads x 128, 1024 image (32 x 32) + 64 text tokens, batch 1, fp32. forward: no gradient.
 forward_backward: gradients of all weights and of the image, text and time inputs.
 
-Prints one JSON line: {"benchmark": "block", "threads": n, "forward": {"median_s": s, "min_s": s},
-"forward_backward": {"median_s": s, "min_s": s}}.
+Prints one JSON line: {"benchmark": "block", "threads": n, "forward": {"median_s": s, "min_s": s, "cpu_s": s},
+"forward_backward": {...}, "peak_mib": m}; cpu_s is the least time of all the process' threads.
 """
 
 import argparse
 import json
+import resource
 import statistics
 import time
 
@@ -28,12 +29,13 @@ def rope():
 
 def measure(function, repeats):
     function()  # warm-up
-    seconds = []
+    wall, cpu = [], []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         function()
-        seconds.append(time.perf_counter() - start)
-    return {"median_s": round(statistics.median(seconds), 6), "min_s": round(min(seconds), 6)}
+        wall.append(time.perf_counter() - start[0])
+        cpu.append(time.process_time() - start[1])
+    return {"median_s": round(statistics.median(wall), 6), "min_s": round(min(wall), 6), "cpu_s": round(min(cpu), 6)}
 
 
 def main():
@@ -65,9 +67,10 @@ def main():
         out_text, out_image = forward()
         torch.autograd.backward([out_text, out_image], [grad_text, grad_image])
 
-    print(json.dumps({"benchmark": "block", "threads": options.threads,
-                      "forward": measure(forward_only, options.repeats),
-                      "forward_backward": measure(forward_backward, options.repeats)}))
+    timings = {"forward": measure(forward_only, options.repeats),
+               "forward_backward": measure(forward_backward, options.repeats)}
+    peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    print(json.dumps({"benchmark": "block", "threads": options.threads, **timings, "peak_mib": peak}))
 
 
 if __name__ == "__main__":

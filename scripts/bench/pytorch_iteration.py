@@ -6,14 +6,16 @@ P prompts x k images, SDE window, GRPO with clipped ratio, full fine-tune in fp3
 Batched; no gradient in the rollout; old log-probs from the stored noise, without a second forward. The reward is the
 decoded image's brightness: the phase `reward` holds the decoding, not a detector.
 
-Prints one JSON line: {"benchmark": "iteration", "threads": n, "median_s": s, "min_s": s,
-"phases": {"explore"|"rollout"|"reward"|"train": {"median_s": s, "min_s": s}}}. --check only compares the model with
-diffusers' class and fails if they differ by more than 1e-4.
+Prints one JSON line: {"benchmark": "iteration", "threads": n, "median_s": s, "min_s": s, "cpu_s": s, "peak_mib": m,
+"phases": {"explore"|"rollout"|"reward"|"train": {"median_s": s, "min_s": s, "cpu_s": s}}}; cpu_s is the least time of
+all the process' threads. --check only compares the model with diffusers' class and fails if they differ by more than
+1e-4.
 """
 
 import argparse
 import json
 import pathlib
+import resource
 import statistics
 import sys
 import time
@@ -97,26 +99,33 @@ class Iteration:
             self.optimizer.step()
 
     def run(self):
-        """One iteration; seconds by phase."""
-        options, marks = self.options, [time.perf_counter()]
+        """One iteration; (wall, CPU) seconds by phase."""
+        options, marks = self.options, [clocks()]
         prompts = self.table[torch.randint(1, self.table.shape[0], (options.prompts, 7))]
         if options.explore:
             explored, _ = self.sample(prompts.repeat_interleave(options.explore, 0))
             self.reward(explored[-1])
-        marks.append(time.perf_counter())
+        marks.append(clocks())
         text = prompts.repeat_interleave(options.images, 0)
         latents, noise = self.sample(text)
-        marks.append(time.perf_counter())
+        marks.append(clocks())
         reward = self.reward(latents[-1]).view(options.prompts, options.images)
         advantage = ((reward - reward.mean(1, keepdim=True)) / (reward.std(1, keepdim=True) + 1e-4)).flatten()
-        marks.append(time.perf_counter())
+        marks.append(clocks())
         self.train(text, latents, noise, advantage)
-        marks.append(time.perf_counter())
-        return dict(zip(("explore", "rollout", "reward", "train"), (b - a for a, b in zip(marks, marks[1:]))))
+        marks.append(clocks())
+        spent = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(marks, marks[1:])]
+        return dict(zip(("explore", "rollout", "reward", "train"), spent))
+
+
+def clocks():
+    return time.perf_counter(), time.process_time()
 
 
 def summary(seconds):
-    return {"median_s": round(statistics.median(seconds), 6), "min_s": round(min(seconds), 6)}
+    """Of (wall, CPU) pairs."""
+    wall, cpu = zip(*seconds)
+    return {"median_s": round(statistics.median(wall), 6), "min_s": round(min(wall), 6), "cpu_s": round(min(cpu), 6)}
 
 
 def main():
@@ -131,7 +140,8 @@ def main():
         iteration.run()
     runs = [iteration.run() for _ in range(options.iterations)]
     print(json.dumps({"benchmark": "iteration", "threads": options.threads,
-                      **summary([sum(run.values()) for run in runs]),
+                      **summary([tuple(map(sum, zip(*run.values()))) for run in runs]),
+                      "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
                       "phases": {phase: summary([run[phase] for run in runs]) for phase in runs[0]}}))
     return 0
 

@@ -4,12 +4,17 @@
 // It is encrypted and authenticated by CURVE: the server makes a key pair per run, and only who was told its address
 // (which holds the public key and travels over World::Broadcast) can talk to it; the key itself never travels in clear.
 // No wait is unbounded and none polls.
+//
+// Who is gone: ZeroMQ's own threads watch each connection, with a heartbeat both ways, whatever the program computes
+// meanwhile. A killed process is noticed at once, one that is stopped or cut off after kSilenceLimit; a long batch
+// never looks like a death.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/messages.hpp"
 #include "comm/peer_lost.hpp"
@@ -19,8 +24,8 @@ namespace spotlight {
 class Client {
  public:
   virtual ~Client() = default;
-  // Sends `request` and returns the reply. One call at a time. Throws PeerLost if the server is silent longer than the
-  // detection time; a later call may succeed again, late replies are dropped.
+  // Sends `request` and returns the reply. One call at a time. Throws CoordinatorLost if the connection has ended, or
+  // there is no reply within the detection time; then a later call may succeed again, late replies are dropped.
   virtual Bytes Call(const Bytes& request) = 0;
 };
 
@@ -33,7 +38,13 @@ class Server {
   // Waits at most `timeout` for one request and answers it. False: there was none, or a signal came. What `handler`
   // throws comes out of here, and its caller gets no reply.
   virtual bool ServeOne(const Handler& handler, std::chrono::milliseconds timeout) = 0;
+  // Names of the clients whose connection has ended since the last call, after their last request was served; "" stands
+  // for one that had not called yet.
+  virtual std::vector<std::string> TakeLost() { return {}; }
 };
+
+// A connection that is silent for so long, heartbeats included, has ended. A single message must travel in less.
+inline constexpr std::chrono::milliseconds kSilenceLimit = std::chrono::seconds(10);
 
 class NetworkServer : public Server {
  public:
@@ -44,8 +55,10 @@ class NetworkServer : public Server {
 // Listens on a free port of the loop-back interface if `host` is "127.0.0.1", else on all interfaces, telling clients
 // the name `host`. Keep it alive until all clients have had their last reply; its end waits at most a second for that.
 std::unique_ptr<NetworkServer> MakeServer(const std::string& host);
-// Throws InternalError if `address` is malformed; that nobody listens there shows at the first call.
-std::unique_ptr<Client> MakeClient(const std::string& address, std::chrono::milliseconds detection_time);
+// `name`: what Server::TakeLost calls it, unique in the run; "": any. Throws InternalError if `address` is malformed;
+// that nobody listens there shows at the first call.
+std::unique_ptr<Client> MakeClient(const std::string& address, std::chrono::milliseconds detection_time,
+                                   const std::string& name = "");
 
 // One process plays all roles: ServeOne runs one `turn` of the worker, whose client calls the handler directly. True if
 // it called at all; `timeout` is not used.

@@ -3,6 +3,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <utility>
 #include <zmq.hpp>
 
@@ -45,14 +47,13 @@ Bytes ToBytes(const zmq::message_t& message) {
   return {data, data + message.size()};
 }
 
-// Waits until `socket` has something to read. False: time is up or a signal came.
-bool WaitReadable(zmq::socket_t& socket, milliseconds timeout) {
-  std::array<zmq::pollitem_t, 1> items = {{{socket.handle(), 0, ZMQ_POLLIN, 0}}};
+// Waits until one of two sockets has something to read, time is up or a signal comes.
+void WaitReadable(zmq::socket_t& a, zmq::socket_t& b, milliseconds timeout) {
+  std::array<zmq::pollitem_t, 2> items = {{{a.handle(), 0, ZMQ_POLLIN, 0}, {b.handle(), 0, ZMQ_POLLIN, 0}}};
   try {
-    return zmq::poll(items.data(), items.size(), timeout) > 0;
+    zmq::poll(items.data(), items.size(), timeout);
   } catch (const zmq::error_t& error) {
-    if (error.num() == EINTR) return false;
-    throw;
+    if (error.num() != EINTR) throw;
   }
 }
 
@@ -67,6 +68,45 @@ std::vector<zmq::message_t> Receive(zmq::socket_t& socket) {
   return parts;
 }
 
+// What happens to the connections of one socket.
+class ConnectionEvents {
+ public:
+  struct Event {
+    int kind = 0;        // ZMQ_EVENT_HANDSHAKE_SUCCEEDED or ZMQ_EVENT_DISCONNECTED
+    int descriptor = 0;  // of the connection
+  };
+
+  ConnectionEvents(zmq::context_t& context, zmq::socket_t& watched) : socket_(context, zmq::socket_type::pair) {
+    const char* const kPlace = "inproc://connections";
+    const int code =
+        zmq_socket_monitor(watched.handle(), kPlace, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+    SPOTLIGHT_REQUIRE(code == 0, "ZeroMQ watches no connections");
+    socket_.connect(kPlace);
+    socket_.set(zmq::sockopt::linger, 0);
+  }
+
+  zmq::socket_t& socket() { return socket_; }
+
+  // The next one, without waiting. A message of ZeroMQ's: kind u16 and descriptor u32, then the endpoint.
+  std::optional<Event> Next() {
+    const std::vector<zmq::message_t> parts = Receive(socket_);
+    if (parts.empty() || parts[0].size() != sizeof(std::uint16_t) + sizeof(std::uint32_t)) return std::nullopt;
+    std::uint16_t kind = 0;
+    std::uint32_t value = 0;
+    std::memcpy(&kind, parts[0].data(), sizeof(kind));
+    std::memcpy(&value, parts[0].data<char>() + sizeof(kind), sizeof(value));
+    return Event{kind, static_cast<int>(value)};
+  }
+
+ private:
+  zmq::socket_t socket_;
+};
+
+void SetHeartbeat(zmq::socket_t& socket) {
+  socket.set(zmq::sockopt::heartbeat_ivl, 1000);
+  socket.set(zmq::sockopt::heartbeat_timeout, static_cast<int>(kSilenceLimit.count()));
+}
+
 // Parts of a request and its reply, after the client's identity, which only the ROUTER sees: call number, bytes.
 class ZmqServer : public NetworkServer {
  public:
@@ -78,6 +118,8 @@ class ZmqServer : public NetworkServer {
     socket_.set(zmq::sockopt::rcvhwm, kHighWater);
     socket_.set(zmq::sockopt::linger, 1000);  // the last replies are still on their way at the end
     socket_.set(zmq::sockopt::sndtimeo, 0);   // never wait for a client
+    SetHeartbeat(socket_);
+    events_.emplace(context_, socket_);
     const bool local = host == "127.0.0.1";
     socket_.bind(local ? "tcp://127.0.0.1:*" : "tcp://0.0.0.0:*");
     const std::string endpoint = socket_.get(zmq::sockopt::last_endpoint);
@@ -87,9 +129,22 @@ class ZmqServer : public NetworkServer {
   std::string address() const override { return address_; }
 
   bool ServeOne(const Handler& handler, milliseconds timeout) override {
-    if (!WaitReadable(socket_, timeout)) return false;
-    std::vector<zmq::message_t> parts = Receive(socket_);
+    const Clock::time_point deadline = Clock::now() + timeout;
+    std::vector<zmq::message_t> parts;
+    while (parts.empty()) {
+      // Events first, then the requests that were there before them: nobody counts as lost with a request unserved.
+      const bool ended = NoteEvents();
+      parts = Receive(socket_);
+      if (!parts.empty()) break;
+      lost_.insert(lost_.end(), ended_.begin(), ended_.end());
+      ended_.clear();
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      if (ended || left <= milliseconds(0)) return false;
+      WaitReadable(socket_, events_->socket(), left);
+    }
     if (parts.size() != 3) return false;
+    // By the descriptor a request came through, the name of an ended connection is known.
+    connected_[parts[2].get(ZMQ_SRCFD)] = parts[0].to_string();
     zmq::message_t reply = Adopt(handler(ToBytes(parts[2])));
     // A client that has left meanwhile makes ROUTER drop the reply.
     socket_.send(parts[0], zmq::send_flags::sndmore);
@@ -98,15 +153,36 @@ class ZmqServer : public NetworkServer {
     return true;
   }
 
+  std::vector<std::string> TakeLost() override { return std::exchange(lost_, {}); }
+
  private:
+  // True: a connection has ended.
+  bool NoteEvents() {
+    while (const auto event = events_->Next()) {
+      if (event->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        connected_.try_emplace(event->descriptor);
+      } else if (const auto found = connected_.find(event->descriptor); found != connected_.end()) {
+        // Who has not proved to know the key (a port scanner) is not in the map.
+        ended_.push_back(found->second);
+        connected_.erase(found);
+      }
+    }
+    return !ended_.empty();
+  }
+
   zmq::context_t context_;
   zmq::socket_t socket_;
+  std::optional<ConnectionEvents> events_;
+  std::map<int, std::string> connected_;  // by descriptor; "": has not called yet
+  std::vector<std::string> ended_;        // requests of theirs may still wait
+  std::vector<std::string> lost_;
   std::string address_;
 };
 
 class ZmqClient : public Client {
  public:
-  ZmqClient(const std::string& endpoint, const std::string& server_key, milliseconds detection_time)
+  ZmqClient(const std::string& endpoint, const std::string& server_key, milliseconds detection_time,
+            const std::string& name)
       : detection_time_(detection_time), endpoint_(endpoint), socket_(context_, zmq::socket_type::dealer) {
     const KeyPair keys = MakeKeyPair();
     socket_.set(zmq::sockopt::curve_serverkey, server_key);
@@ -116,6 +192,9 @@ class ZmqClient : public Client {
     socket_.set(zmq::sockopt::rcvhwm, kHighWater);
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::sndtimeo, static_cast<int>(detection_time.count()));
+    if (!name.empty()) socket_.set(zmq::sockopt::routing_id, name);
+    SetHeartbeat(socket_);
+    events_.emplace(context_, socket_);
     socket_.connect(endpoint);
   }
 
@@ -123,22 +202,32 @@ class ZmqClient : public Client {
     const Clock::time_point deadline = Clock::now() + detection_time_;
     ++number_;
     // Parts are queued together, so the send waits at most once.
-    if (!socket_.send(zmq::buffer(&number_, sizeof(number_)), zmq::send_flags::sndmore)) throw Lost();
-    if (!socket_.send(zmq::buffer(request), zmq::send_flags::none)) throw Lost();
+    if (!socket_.send(zmq::buffer(&number_, sizeof(number_)), zmq::send_flags::sndmore)) throw Silent();
+    if (!socket_.send(zmq::buffer(request), zmq::send_flags::none)) throw Silent();
+    bool ended = false;
     while (true) {
-      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-      if (left <= milliseconds(0)) throw Lost();
-      if (!WaitReadable(socket_, left)) continue;
+      // After the event of the end comes a last look for a reply that was sent before it.
+      while (const auto event = events_->Next()) ended = ended || event->kind == ZMQ_EVENT_DISCONNECTED;
       const std::vector<zmq::message_t> parts = Receive(socket_);
-      if (parts.size() != 2 || parts[0].size() != sizeof(number_)) continue;
-      if (std::memcmp(parts[0].data(), &number_, sizeof(number_)) == 0) return ToBytes(parts[1]);
+      if (parts.size() == 2 && parts[0].size() == sizeof(number_) &&
+          std::memcmp(parts[0].data(), &number_, sizeof(number_)) == 0) {
+        return ToBytes(parts[1]);
+      }
+      if (!parts.empty()) continue;
+      if (ended) {
+        throw CoordinatorLost(
+            fmt::format("the connection to the coordinator at {} has ended [{}]", endpoint_, ProcessName()));
+      }
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      if (left <= milliseconds(0)) throw Silent();
+      WaitReadable(socket_, events_->socket(), left);
     }
   }
 
  private:
-  PeerLost Lost() const {
-    return PeerLost(fmt::format("the coordinator at {} was silent for {:.1f} s [{}]", endpoint_,
-                                static_cast<double>(detection_time_.count()) / 1000, ProcessName()));
+  CoordinatorLost Silent() const {
+    return CoordinatorLost(fmt::format("the coordinator at {} was silent for {:.1f} s [{}]", endpoint_,
+                                       static_cast<double>(detection_time_.count()) / 1000, ProcessName()));
   }
 
   milliseconds detection_time_;
@@ -146,16 +235,17 @@ class ZmqClient : public Client {
   std::uint64_t number_ = 0;
   zmq::context_t context_;
   zmq::socket_t socket_;
+  std::optional<ConnectionEvents> events_;
 };
 
 }  // namespace
 
 std::unique_ptr<NetworkServer> MakeServer(const std::string& host) { return std::make_unique<ZmqServer>(host); }
 
-std::unique_ptr<Client> MakeClient(const std::string& address, milliseconds detection_time) {
+std::unique_ptr<Client> MakeClient(const std::string& address, milliseconds detection_time, const std::string& name) {
   const std::size_t space = address.find(' ');
   SPOTLIGHT_REQUIRE(space != std::string::npos && address.size() - space == kKeyText, "address '" + address + "'");
-  return std::make_unique<ZmqClient>(address.substr(0, space), address.substr(space + 1), detection_time);
+  return std::make_unique<ZmqClient>(address.substr(0, space), address.substr(space + 1), detection_time, name);
 }
 
 }  // namespace spotlight

@@ -224,7 +224,7 @@ template <class A>
 void Fields(A&, Field<A, Finish>&) {}
 template <class A>
 void Fields(A& archive, Field<A, Failed>& m) {
-  archive(m.text, m.exit_code);
+  archive(m.text, m.exit_code, m.rank);
 }
 
 // Reads the body of the message whose place in the variant is `type`.

@@ -108,6 +108,7 @@ struct Finish {};
 struct Failed {
   std::string text;
   std::int32_t exit_code = 0;  // base/error.hpp, ExitCode
+  std::uint32_t rank = 0;
 };
 
 using Message =

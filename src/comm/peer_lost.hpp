@@ -11,4 +11,10 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The peer is the coordinator: nobody is left to report anything to.
+class CoordinatorLost : public PeerLost {
+ public:
+  using PeerLost::PeerLost;
+};
+
 }  // namespace spotlight

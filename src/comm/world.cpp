@@ -78,7 +78,9 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   SetProcessName(fmt::format("rank 0 on {}", host_));
   if (!LaunchedByMpirun()) return;
   std::signal(SIGPIPE, SIG_IGN);  // MPI may write to the socket of a peer that has died
-  const Watchdog watchdog("starting MPI", limit, kExitInternal);
+  // A rank that dies meanwhile keeps the others waiting inside MPI_Init.
+  const Watchdog watchdog("starting MPI", std::min<std::chrono::milliseconds>(limit, std::chrono::minutes(1)),
+                          kExitInternal);
   int provided = 0;
   MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
   mpi_ = std::make_unique<Mpi>();
@@ -89,7 +91,7 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   MPI_CHECK(MPI_Comm_rank(mpi_->world, &rank_));
   MPI_CHECK(MPI_Comm_size(mpi_->world, &size_));
   SetProcessName(fmt::format("rank {} on {}", rank_, host_));
-  WriteExitCode(kExitInternal);  // stands if this process dies
+  if (rank_ == 0) WriteExitCode(kExitInternal, false);  // stands if all die
   TouchAll(mpi_->world, limit_);
   fault_tolerant_ = HasFaultTolerance();
 
@@ -139,7 +141,10 @@ int World::Meet(Call call, int exit_code) {
   for (std::size_t i = 0; i < all.size(); i += 2) {
     same = same && all[i] == mine[0];
     ending = ending || all[i] == static_cast<int>(Call::kAgreeExit);
-    worst = WorseExit(worst, all[i + 1]);
+    if (WorseExit(worst, all[i + 1]) != worst) {
+      worst = all[i + 1];
+      reporter_ = static_cast<int>(i / 2);
+    }
   }
   if (ending && call != Call::kAgreeExit) throw WorldEnding(worst);
   SPOTLIGHT_REQUIRE(same || ending, "ranks are in different collective calls");
@@ -189,6 +194,7 @@ int World::AgreeExit(int code) noexcept {
     return Meet(Call::kAgreeExit, code);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
+    reporter_ = rank_;
     return WorseExit(code, kExitInternal);
   }
 }
@@ -197,7 +203,7 @@ int World::Finish(int code) noexcept {
   if (finished_) return code;
   finished_ = true;
   if (!mpi_) return code;
-  WriteExitCode(code);
+  if (rank_ == 0) WriteExitCode(code, true);
   const Watchdog watchdog("ending MPI", std::min<std::chrono::milliseconds>(limit_, std::chrono::seconds(10)), code);
   if (mpi_->trainers != MPI_COMM_NULL) MPI_Comm_free(&mpi_->trainers);
   MPI_Comm_free(&mpi_->world);
@@ -205,19 +211,28 @@ int World::Finish(int code) noexcept {
   return code;
 }
 
+int World::FinishAlone(int code) noexcept {
+  WriteExitCode(code, true);
+  return Finish(code);
+}
+
 void World::Abort(int code) {
   if (mpi_) {
-    WriteExitCode(code);
+    WriteExitCode(code, true);
     MPI_Abort(MPI_COMM_WORLD, code);
   }
   _exit(code);
 }
 
-// For scripts/mpirun.sh: mpirun itself hides the ranks' exit codes when fault tolerance is on.
-void World::WriteExitCode(int code) const noexcept {
+// For scripts/mpirun.sh: mpirun itself hides the ranks' exit codes when fault tolerance is on. The first final code
+// stays; on other nodes there is no such file.
+void World::WriteExitCode(int code, bool final) const noexcept {
   const char* path = std::getenv("SPOTLIGHT_EXIT_FILE");
-  if (rank_ != 0 || path == nullptr) return;
-  std::ofstream(path) << code << '\n';
+  if (path == nullptr) return;
+  std::ifstream before(path);
+  std::string word;
+  if (!before || (before >> word >> word && word == "final")) return;
+  std::ofstream(path) << code << (final ? " final\n" : "\n");
 }
 
 }  // namespace spotlight

@@ -84,6 +84,11 @@ class World {
 
   // Collective: ends MPI and tells scripts/mpirun.sh the exit code. Returns `code` for main to return.
   int Finish(int code) noexcept;
+  // True on one rank, which is to print the reason: after AgreeExit the lowest one whose own code is the agreed one.
+  bool reports() const { return rank_ == reporter_; }
+  // As Finish, without an agreement before it, after the loss of a peer: every survivor tells scripts/mpirun.sh the
+  // code.
+  int FinishAlone(int code) noexcept;
   // Ends the whole job at once: for internal errors only.
   [[noreturn]] void Abort(int code);
 
@@ -93,7 +98,7 @@ class World {
   enum class Call : int;
 
   int Meet(Call call, int exit_code);
-  void WriteExitCode(int code) const noexcept;
+  void WriteExitCode(int code, bool final) const noexcept;
 
   std::unique_ptr<Mpi> mpi_;
   std::chrono::milliseconds limit_;
@@ -107,6 +112,7 @@ class World {
   int trainers_ = 1;
   int trainer_index_ = 0;
   int explorers_ = 1;
+  int reporter_ = 0;
   bool fault_tolerant_ = false;
   bool finished_ = false;
 };

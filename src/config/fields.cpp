@@ -85,7 +85,7 @@ std::vector<Field> ExploreFields(ExploreConfig& c) {
 
 std::vector<Field> RewardFields(RewardConfig& c) {
   return {
-      WeightList("terms", c.terms, {-1e6, 1e6}, kFixed, "weighted sum of these; `--list rewards` names them"),
+      WeightList("terms", c.terms, AtLeast(0), kFixed, "weighted mean of these; `--list rewards` names them"),
       InputPath("detector", c.detector,
                 "weights of the shape detector; empty: detector.safetensors in the model folder"),
   };
@@ -94,10 +94,11 @@ std::vector<Field> RewardFields(RewardConfig& c) {
 std::vector<Field> TrainFields(TrainConfig& c) {
   return {
       Real("lr", c.lr, Above(0), kFixed, "AdamW's learning rate"),
-      Whole("updates", c.updates, Between(1, 1e6), kFixed, "optimiser updates of an iteration"),
+      Whole("updates", c.updates, Between(1, 1e6), kFixed, "optimizer updates of an iteration"),
       Whole("micro_batch", c.micro_batch, Between(1, 65536), kMayChange,
             "per rank: (sample, step) pairs of a forward and backward pass; memory, and the order of sums"),
-      Real("clip_range", c.clip_range, Above(0), kFixed, "the ratio is clipped to 1 -+ this"),
+      Real("clip_range", c.clip_range, Above(0), kFixed,
+           "the ratio is clipped to 1 -+ this; log-probabilities are means, hence so small"),
       Real("kl_beta", c.kl_beta, AtLeast(0), kFixed, "weight of the KL distance from the base model; 0: none"),
       Real("advantage_clip", c.advantage_clip, Above(0), kFixed, "advantages are clipped to -+ this"),
       Choice("advantage_std", c.advantage_std, {"group", "global"}, kFixed,
@@ -124,11 +125,11 @@ std::vector<Field> EvalFields(EvalConfig& c) {
 
 std::vector<Field> PretrainFields(PretrainConfig& c) {
   return {
-      Whole("steps", c.steps, AtLeast(1), kFixed, "optimiser steps; the learning rate falls to 0 over them"),
+      Whole("steps", c.steps, AtLeast(1), kFixed, "optimizer steps; the learning rate falls to 0 over them"),
       Whole("batch", c.batch, Between(1, 65536), kFixed, "images of a step"),
       Real("lr", c.lr, Above(0), kFixed, "AdamW's learning rate: vectors, embeddings, first and last layer"),
       Real("matrix_lr", c.matrix_lr, Above(0), kFixed, "Muon's learning rate: the blocks' matrices"),
-      Whole("images", c.images, AtLeast(1), kFixed, "images drawn beforehand, then used in turn"),
+      Whole("images", c.images, AtLeast(1), kFixed, "different images; each step draws some of them"),
       Real("ema_decay", c.ema_decay, BelowOne(), kFixed, "per step: decay of the averaged weights that are written"),
       Whole("eval_every", c.eval_every, AtLeast(0), kMayChange, "steps between evaluations; 0: last only"),
       Whole("checkpoint_every", c.checkpoint_every, AtLeast(0), kMayChange,
@@ -155,7 +156,7 @@ std::vector<Section> FieldList(Config& c) {
       {"group", "how much is rolled out; independent of the number of ranks", GroupFields(c.group)},
       {"explore", "spot ranks look for telling seeds while trainers train", ExploreFields(c.explore)},
       {"reward", "how an image is judged", RewardFields(c.reward)},
-      {"train", "clipped policy loss (GRPO) and its optimiser", TrainFields(c.train)},
+      {"train", "clipped policy loss (GRPO) and its optimizer", TrainFields(c.train)},
       {"eval", "held-out prompts with fixed seeds", EvalFields(c.eval)},
       {"ranks",
        "who does what",

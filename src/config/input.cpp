@@ -56,7 +56,12 @@ void ResolvePaths(std::vector<Section>& sections, const std::filesystem::path& b
       const std::filesystem::path path = field.get();
       if (!field.is_path || path.empty() || path.is_absolute() || std::filesystem::exists(path, ignored)) continue;
       const std::filesystem::path candidate = (base / path).lexically_normal();
-      if (std::filesystem::exists(candidate, ignored)) field.set(candidate.string());
+      // Of a file that is in neither place the message shall name the folder that exists, and look for a near name
+      // there.
+      const std::filesystem::path folder = path.parent_path();
+      const bool only_folder = !folder.empty() && !std::filesystem::exists(folder, ignored) &&
+                               std::filesystem::exists(candidate.parent_path(), ignored);
+      if (only_folder || std::filesystem::exists(candidate, ignored)) field.set(candidate.string());
     }
   }
 }

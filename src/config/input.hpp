@@ -6,7 +6,8 @@
 //
 // A key that names files to be read (model/path, prompts/train, prompts/eval, reward/detector) is relative to the
 // working directory or, if nothing is there, to the folder above the input file's: inputs/geneval.ini names
-// inputs/models/..., and works from anywhere. What is found by the second rule replaces the value.
+// inputs/models/..., and works from anywhere. What is found by the second rule replaces the value, and so does what is
+// in neither place if the second one at least has its folder.
 #pragma once
 
 #include <string>

@@ -72,7 +72,12 @@ Coordinator::Coordinator(const Config& config, const Resources& resources, Dispa
 }
 
 int Coordinator::Run() {
-  last_checkpoint_ = state_.restarts > 0 ? static_cast<int>(state_.next_iteration) : -1;
+  // A new run saves its start: whatever ends it, -r latest goes on, and a disk that is too small shows at once.
+  if (state_.restarts > 0) {
+    last_checkpoint_ = static_cast<int>(state_.next_iteration);
+  } else if (config_.checkpoint.every > 0) {
+    SaveCheckpoint();
+  }
   const std::uint32_t iterations = static_cast<std::uint32_t>(config_.run.iterations);
   while (state_.next_iteration < iterations && StopReason().empty()) RunIteration();
   if (state_.next_iteration < iterations) {
@@ -104,7 +109,7 @@ void Coordinator::RunIteration() {
 
   // train on version v, while explorers score the next iteration's seeds with version v
   IterationPlan next = PlanIteration(config_, prompt_sampler_, iteration + 1);
-  const Trained trained = TrainPhase(rollouts, advantages, next, values);
+  Trained trained = TrainPhase(rollouts, advantages, next, values);
 
   // publish version v + 1
   Publish(trained);
@@ -183,7 +188,7 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
   const auto show = [&] {
     if (explore) progress_.Phase("train and explore", dispatch_.CountDone(RequestKind::kExplore), wanted);
   };
-  dispatch_.ServeUntil([&] { return dispatch_.trained().has_value(); }, show);
+  dispatch_.ServeUntil([&] { return dispatch_.trained(); }, show);
   const auto trained_at = std::chrono::steady_clock::now();
   if (explore) {
     // A fixed budget is explored whole and gives the same bits every time. A deadline cuts: training's end may wait
@@ -200,10 +205,10 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
   }
   values["time_explore_tail_s"] = Seconds(trained_at);
   values["time_train_s"] = Seconds(start);
-  return *dispatch_.trained();
+  return dispatch_.TakeTrained();
 }
 
-void Coordinator::Publish(const Trained& trained) {
+void Coordinator::Publish(Trained& trained) {
   const double deviation = trained.metrics.at("policy_ratio_first_max_dev");
   if (deviation > config_.train.ratio_tolerance) {
     LogWarning(
@@ -214,13 +219,13 @@ void Coordinator::Publish(const Trained& trained) {
   const bool finite =
       std::all_of(trained.weights.begin(), trained.weights.end(), [](float w) { return std::isfinite(w); });
   if (!finite) {
-    throw WorkerLost(fmt::format("iteration {}: training diverged, the weights are not finite; the last checkpoint is "
-                                 "good. Lower train/lr or train/grad_norm",
-                                 trained.iteration + 1),
-                     kExitStopped);
+    throw RunFailed(fmt::format("iteration {}: training diverged, the weights are not finite; the last checkpoint is "
+                                "good. Lower train/lr or train/grad_norm",
+                                trained.iteration + 1),
+                    kExitStopped);
   }
-  dispatch_.Publish({trained.next_version, false}, trained.weights);
-  if (!trained.ema_weights.empty()) dispatch_.Publish({trained.next_version, true}, trained.ema_weights);
+  dispatch_.Publish({trained.next_version, false}, std::move(trained.weights));
+  if (!trained.ema_weights.empty()) dispatch_.Publish({trained.next_version, true}, std::move(trained.ema_weights));
 }
 
 void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values) {
@@ -230,8 +235,7 @@ void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& 
   values["ranks_spot"] = explorers_;
   AddCost(dispatch_.ledger(), values);
   const int iteration = static_cast<int>(state_.next_iteration);
-  record_.AddHistory(iteration, values);
-  record_.AddRollouts(state_.plan, rollouts, advantages);
+  record_.AddIteration(state_.plan, values, rollouts, advantages);
   const double left = (config_.run.iterations - iteration - 1) * (Elapsed() - elapsed_before_) /
                       std::max(1, iteration + 1 - first_iteration_);
   progress_.Step(iteration, values, left);
@@ -275,7 +279,7 @@ void Coordinator::FinalEvaluation() {
   Values values;
   RecordEvaluation(evaluation, values);
   AddCost(dispatch_.ledger(), values);
-  record_.AddHistory(static_cast<int>(state_.next_iteration), values);
+  record_.AddFinal(static_cast<int>(state_.next_iteration), values);
   SaveCheckpoint();
   const std::string before = std::isnan(state_.first_strict)
                                  ? fmt::format("reward {:.3f}", state_.first_reward)

@@ -25,7 +25,7 @@ class Coordinator {
               int trainers, int explorers);
 
   // Iterations until the last, the time limit or a stop signal; then the final evaluation, checkpoint and export.
-  // Returns kExitFinished or kExitStopped. Throws WorkerLost, FileError.
+  // Returns kExitFinished or kExitStopped. Throws RunFailed, FileError.
   int Run();
 
  private:
@@ -36,7 +36,7 @@ class Coordinator {
   Advantages ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) const;
   Trained TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages, IterationPlan& next,
                      Values& values);
-  void Publish(const Trained& trained);
+  void Publish(Trained& trained);
   void Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values);
   void FinalEvaluation();
   void RecordEvaluation(const Evaluation& evaluation, Values& values);

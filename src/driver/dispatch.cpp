@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::uint32_t kWaitMilliseconds = 2;  // between two pulls of a worker that has nothing to do
 constexpr std::size_t kSmallestLease = 8;       // fewer samples a batch waste the matrix units
+constexpr double kReasonSeconds = 2;            // that a more telling report may be late
+constexpr const char* kSeeLogs = "; its log in logs/ may say why. The last checkpoint is good: go on with -r latest";
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -20,11 +22,11 @@ bool Trains(Role role) { return role == Role::kTrainer || role == Role::kAll; }
 }  // namespace
 
 Dispatch::Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server)
-    : config_(config), run_id_(run_id), server_(server), ledger_(config.cost) {
+    : config_(config), run_id_(run_id), server_(server), start_(Now()), ledger_(config.cost) {
   for (std::uint32_t rank = 0; rank < roles.size(); ++rank) {
     if (roles[rank] == Role::kCoordinator) continue;
     workers_[rank].role = roles[rank];
-    workers_[rank].last_heard = Now();
+    workers_[rank].called = roles[rank] == Role::kAll;
     explorers_ += roles[rank] == Role::kExplorer ? 1 : 0;
   }
 }
@@ -77,38 +79,58 @@ const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) const
   FailRequire("published", __FILE__, __LINE__, "no weights of version " + std::to_string(key.version));
 }
 
+bool Dispatch::ServeOne() {
+  return server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, std::chrono::milliseconds(100));
+}
+
 void Dispatch::ServeUntil(const std::function<bool()>& condition, const std::function<void()>& idle) {
-  using namespace std::chrono_literals;
   while (!condition()) {
-    server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, 100ms);
-    if (failure_) throw *failure_;
+    ServeOne();
+    CheckWorkers();
     idle();
-    const double limit = std::max(kDetectionSeconds, 10 * longest_turn_);
-    for (const auto& [rank, worker] : workers_) {
-      if (worker.role == Role::kAll || Now() - worker.last_heard < limit) continue;
-      throw WorkerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(worker.role)) +
-                           ") has been silent for " + std::to_string(static_cast<int>(limit)) + " s",
-                       kExitStopped);
-    }
   }
 }
 
+void Dispatch::CheckWorkers() {
+  // Who lost its peer tells so; the peer's own report, or its end, says why and may arrive a little later.
+  if (failure_ && (failure_->exit_code() != kExitStopped || Now() - failed_at_ > kReasonSeconds)) throw *failure_;
+  for (const std::string& name : server_.TakeLost()) {
+    if (name.empty()) throw PeerLost("a worker was lost before its first call" + std::string(kSeeLogs));
+    const std::uint32_t rank = static_cast<std::uint32_t>(std::stoul(name));
+    WorkerState& worker = workers_.at(rank);
+    if (std::exchange(worker.gone, true)) continue;
+    throw Lost(rank, "its connection has ended: it was killed, or it was stopped or cut off for " +
+                         std::to_string(kSilenceLimit.count() / 1000) + " s");
+  }
+  if (Now() - start_ < kConnectSeconds) return;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.called) throw Lost(rank, "it has not called since the start");
+  }
+}
+
+PeerLost Dispatch::Lost(std::uint32_t rank, const std::string& how) const {
+  return PeerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(workers_.at(rank).role)) +
+                  ") is lost: " + how + kSeeLogs);
+}
+
 void Dispatch::Finish() {
-  using namespace std::chrono_literals;
   finishing_ = true;
-  const double deadline = Now() + std::max(kDetectionSeconds / 6, longest_turn_);
-  const auto all_left = [&] {
+  const double deadline = Now() + kLongestTurn;
+  const auto all_gone = [&] {
     return std::all_of(workers_.begin(), workers_.end(),
-                       [](const auto& entry) { return entry.second.finished || entry.second.role == Role::kAll; });
+                       [](const auto& entry) { return entry.second.gone || entry.second.role == Role::kAll; });
   };
-  while (!all_left() && Now() < deadline) {
-    server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, 100ms);
+  while (!all_gone() && Now() < deadline) {
+    ServeOne();
+    for (const std::string& name : server_.TakeLost()) {
+      if (!name.empty()) workers_.at(static_cast<std::uint32_t>(std::stoul(name))).gone = true;
+    }
   }
 }
 
 Bytes Dispatch::Answer(const Bytes& bytes) {
   Message reply = Ack{};
-  const Message message = Decode(bytes, run_id_);
+  Message message = Decode(bytes, run_id_);
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
   } else if (const auto* push = std::get_if<Push>(&message)) {
@@ -116,12 +138,16 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
     const std::vector<float>& values = PublishedWeights({fetch->version, fetch->ema});
     reply = Weights{fetch->version, fetch->ema, Checksum(values), values};
-  } else if (const auto* trained = std::get_if<Trained>(&message)) {
-    AcceptTrained(*trained);
+  } else if (auto* trained = std::get_if<Trained>(&message)) {
+    AcceptTrained(std::move(*trained));
   } else if (std::holds_alternative<Saved>(message)) {
     saved_ = true;
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
-    if (!failure_) failure_ = WorkerLost(failed->text, failed->exit_code);
+    workers_.at(failed->rank).gone = true;
+    if (!failure_ || failure_->exit_code() == kExitStopped) {
+      if (!failure_) failed_at_ = Now();
+      failure_.emplace(failed->text, failed->exit_code);
+    }
     reply = spotlight::Finish{};
   } else {
     reply = Failed{"a worker sent what only the coordinator may send", kExitInternal};
@@ -140,10 +166,10 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     ledger_.Add(pool, static_cast<Use>(use), pull.busy_seconds[use]);
   }
   if (worker.last_pull > 0) ledger_.Add(pool, Use::kIdle, std::max(0.0, now - worker.last_pull - busy));
-  longest_turn_ = std::max(longest_turn_, busy);
-  worker.last_pull = worker.last_heard = now;
+  worker.last_pull = now;
+  worker.called = true;
   if (finishing_) {
-    worker.finished = true;
+    worker.gone = true;
     return spotlight::Finish{};
   }
   std::vector<RequestKind> kinds = {RequestKind::kEvaluate, RequestKind::kRollout};
@@ -179,17 +205,16 @@ std::size_t Dispatch::LeaseSize(const WorkerState& worker, RequestKind kind) con
 }
 
 void Dispatch::AcceptPush(const Push& push) {
-  workers_.at(push.rank).last_heard = Now();
   for (const Sample& sample : push.samples) {
     if (!queue_.Complete(sample.request.id, static_cast<int>(push.rank))) continue;  // cut or fenced: not counted
     samples_[sample.request.kind][sample.request.id] = sample;
   }
 }
 
-void Dispatch::AcceptTrained(const Trained& trained) {
+void Dispatch::AcceptTrained(Trained trained) {
   // All trainers hold the same bits; the first report is the one that is used.
   if (trainers_left_-- == 0) return;
-  if (!trained_pending_) trained_pending_ = trained;
+  if (!trained_pending_) trained_pending_ = std::move(trained);
   if (trainers_left_ == 0) trained_ = std::exchange(trained_pending_, std::nullopt);
 }
 

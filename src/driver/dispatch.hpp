@@ -12,8 +12,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "comm/channel.hpp"
 #include "comm/messages.hpp"
 #include "comm/world.hpp"
@@ -24,10 +26,10 @@
 
 namespace spotlight {
 
-// A worker was silent beyond the detection time, or reported a failure.
-class WorkerLost : public std::runtime_error {
+// The run cannot go on: a worker reported a failure, or training diverged. The last checkpoint is good.
+class RunFailed : public std::runtime_error {
  public:
-  WorkerLost(const std::string& text, int exit_code) : std::runtime_error(text), exit_code_(exit_code) {}
+  RunFailed(const std::string& text, int exit_code) : std::runtime_error(text), exit_code_(exit_code) {}
   int exit_code() const { return exit_code_; }
 
  private:
@@ -50,9 +52,10 @@ class Dispatch {
   // Finished samples of a kind since the last call, in the order of their request ids.
   std::vector<Sample> Take(RequestKind kind);
 
-  // Gives every trainer the iteration's samples; Trained() has the result when all are done.
+  // Gives every trainer the iteration's samples; TakeTrained has the result when all are done.
   void StartTraining(Train train);
-  const std::optional<Trained>& trained() const { return trained_; }
+  bool trained() const { return trained_.has_value(); }
+  Trained TakeTrained() { return std::exchange(trained_, std::nullopt).value(); }
   // Gives trainer 0 the task to save its state into `path`.
   void StartSave(const std::string& path, std::uint64_t step);
   bool saved() const { return saved_; }
@@ -61,29 +64,34 @@ class Dispatch {
   void Publish(const WeightKey& key, std::vector<float> values);
   const std::vector<float>& PublishedWeights(const WeightKey& key) const;
 
-  // Answers workers until `condition` holds. Throws WorkerLost if one fails or is silent for too long.
+  // Answers workers until `condition` holds. Throws RunFailed, or PeerLost if
+  // the connection of one has ended: it is dead, stopped or cut off.
   // `idle` is called now and then, for progress and signals.
   void ServeUntil(const std::function<bool()>& condition, const std::function<void()>& idle);
 
-  // Tells every worker to leave and waits until each has heard it, or for the detection time.
+  // Tells every worker to leave and waits until each has heard it or is gone, for kLongestTurn at most.
   void Finish();
 
   CostLedger& ledger() { return ledger_; }
-  static constexpr double kDetectionSeconds = 60;  // or ten times the longest turn seen, if that is more
+  static constexpr double kConnectSeconds = 60;  // a worker that has not called by then is lost
+  static constexpr double kLongestTurn = 600;    // seconds that a worker may compute before it hears Finish
 
  private:
   struct WorkerState {
     Role role = Role::kExplorer;
-    double last_heard = 0;
     double last_pull = 0;
-    bool finished = false;
+    bool called = false;
+    bool gone = false;          // has heard Finish, or its connection has ended
     std::deque<Message> tasks;  // trainers: Train, Save
   };
 
+  bool ServeOne();
+  void CheckWorkers();
+  PeerLost Lost(std::uint32_t rank, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
   Message AnswerPull(const Pull& pull);
   void AcceptPush(const Push& push);
-  void AcceptTrained(const Trained& trained);
+  void AcceptTrained(Trained trained);
   std::size_t LeaseSize(const WorkerState& worker, RequestKind kind) const;
   bool Explores(const WorkerState& worker) const;
 
@@ -97,11 +105,12 @@ class Dispatch {
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
   std::optional<Trained> trained_, trained_pending_;  // pending: not all trainers are done
   int trainers_left_ = 0;                             // that have not finished Train
-  double longest_turn_ = 0;
+  double start_;
   bool saved_ = false;
   bool finishing_ = false;
   std::list<std::pair<WeightKey, std::vector<float>>> published_;
-  std::optional<WorkerLost> failure_;
+  std::optional<RunFailed> failure_;
+  double failed_at_ = 0;
   CostLedger ledger_;
 };
 

@@ -45,6 +45,23 @@ Config ResumedConfig(const CommandLine& command, const RunState& state, const st
   return config;
 }
 
+// Paths may change on resume, what is read through them may not.
+void RequireSameContents(const RunState& state, const Resources& resources, const Config& config) {
+  const std::map<std::string, std::string> paths = {{"model/path", config.model.path},
+                                                    {"prompts/train", config.prompts.train},
+                                                    {"prompts/eval", config.prompts.eval},
+                                                    {"reward/detector", config.reward.detector}};
+  std::string changed;
+  for (const auto& [key, hash] : state.contents) {
+    const auto found = resources.contents.find(key);
+    if (found != resources.contents.end() && found->second == hash) continue;
+    changed += fmt::format("{}{} ({})", changed.empty() ? "" : ", ", key, paths.at(key));
+  }
+  if (changed.empty()) return;
+  throw UserError("a resumed run must read the same files, but the contents have changed since it began: " + changed +
+                  ". Restore them, or start a new run in another directory");
+}
+
 // What this run starts from.
 struct Start {
   Config config;
@@ -110,7 +127,7 @@ OptimizerState StartState(const Start& start, const Resources& resources) {
 }
 
 int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<Role>& roles,
-                   std::uint64_t run_id, Server& server, const OptimizerState& state, const Attributes& attributes) {
+                   std::uint64_t run_id, Server& server, OptimizerState state, const Attributes& attributes) {
   const std::string& directory = start.config.run.directory;
   RunRecord record(directory, start.config, resources);
   if (start.restart) {
@@ -120,18 +137,19 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   start.state.input = DumpConfig(start.config);
   Dispatch dispatch(start.config, roles, run_id, server);
-  dispatch.Publish({start.state.next_iteration, false}, state.weights);
-  if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, state.ema);
+  dispatch.Publish({start.state.next_iteration, false}, std::move(state.weights));
+  if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, std::move(state.ema));
+  state = {};  // the moments are the trainers' matter
   const int explorers = world.role() == Role::kAll ? 0 : world.explorers();
   Coordinator coordinator(start.config, resources, dispatch, record, start.state, world.trainers(), explorers);
   try {
     const int code = coordinator.Run();
     dispatch.Finish();
     return code;
-  } catch (const WorkerLost& lost) {
-    LogWarning(lost.what());
+  } catch (const RunFailed& failed) {
+    LogWarning(failed.what());
     dispatch.Finish();
-    return lost.exit_code();
+    return failed.exit_code();
   } catch (const FileError& error) {
     LogWarning(error.what());
     dispatch.Finish();
@@ -140,29 +158,28 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
 }
 
 int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-              const std::string& address, const OptimizerState& state) {
+              const std::string& address, OptimizerState state) {
   OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
+  // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
+  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
   Worker worker(config, resources, world, run_id, state);
-  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::seconds(60));
-  try {
-    worker.Run(*client);
-  } catch (const PeerLost& lost) {
-    LogWarning(std::string("the coordinator is gone: ") + lost.what());
-    return kExitStopped;
-  }
-  return kExitFinished;
+  state = {};
+  return worker.Run(*client);
 }
 
 }  // namespace
 
 int RunJob(const CommandLine& command, World& world, const std::string& command_text) {
+  InstallSignalHandlers();
   RequireMpiSettings(world);
   Start start = PrepareStart(command);
   CheckRanks(start.config, world.size());
   world.AssignRoles(start.config.ranks.trainers);
-  InstallSignalHandlers();
   const Resources resources = LoadResources(start.config);
-  const OptimizerState state = StartState(start, resources);
+  if (start.restart) RequireSameContents(start.state, resources, start.config);
+  start.state.contents = resources.contents;
+  OptimizerState state;
+  if (world.role() != Role::kExplorer) state = StartState(start, resources);
 
   // The coordinator names the folder (it may hold the time of day) and opens the control plane.
   const bool coordinates = world.rank() == world.coordinator();
@@ -187,7 +204,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
     roles.push_back(static_cast<Role>(role.at(0)));
   }
   const std::uint64_t run_id = std::hash<std::string>{}(directory + address);
-  if (!coordinates) return RunWorker(start.config, resources, world, run_id, address, state);
+  if (!coordinates) return RunWorker(start.config, resources, world, run_id, address, std::move(state));
 
   OpenLog(directory + "/spotlight.log", true);
   PrintBanner(start.config, resources, world, directory,
@@ -195,16 +212,18 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   if (start.restart) LogLine(fmt::format("resuming at iteration {}", start.state.next_iteration));
   Attributes attributes = {
       {"command_line", command_text}, {"hosts", world.host()}, {"restart_count", std::to_string(start.state.restarts)}};
-  if (world.size() > 1) return RunCoordinator(start, resources, world, roles, run_id, *network, state, attributes);
+  if (world.size() > 1)
+    return RunCoordinator(start, resources, world, roles, run_id, *network, std::move(state), attributes);
   Worker worker(start.config, resources, world, run_id, state);
   const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });
-  return RunCoordinator(start, resources, world, roles, run_id, *local, state, attributes);
+  return RunCoordinator(start, resources, world, roles, run_id, *local, std::move(state), attributes);
 }
 
-int CheckJob(const CommandLine& command) {
+int CheckJob(const CommandLine& command, const World& world) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
   const Resources resources = LoadResources(config);
+  if (world.rank() != 0) return kExitFinished;
   const auto describe = [](const PromptList& list) {
     return fmt::format("{}: {} prompts ({} blank lines, {} duplicates)", list.path, list.prompts.size(),
                        list.blank_lines, list.duplicates);

@@ -13,6 +13,6 @@ namespace spotlight {
 int RunJob(const CommandLine& command, World& world, const std::string& command_text);
 
 // --check: reads all that the run would read and says what it found.
-int CheckJob(const CommandLine& command);
+int CheckJob(const CommandLine& command, const World& world);
 
 }  // namespace spotlight

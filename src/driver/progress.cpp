@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/log.hpp"
 
@@ -27,7 +28,7 @@ std::string DescribeSeconds(double seconds) {
 Progress::Progress(int iterations, int spot_ranks)
     : iterations_(iterations),
       spot_ranks_(spot_ranks),
-      terminal_(isatty(fileno(stdout)) != 0),
+      terminal_(isatty(fileno(stdout)) != 0 && std::getenv("SPOTLIGHT_NO_TERMINAL") == nullptr),
       last_shown_(std::chrono::steady_clock::now()) {}
 
 void Progress::Phase(const std::string& what, std::size_t done, std::size_t total) {

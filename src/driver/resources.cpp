@@ -1,9 +1,15 @@
 #include "driver/resources.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/prompt.hpp"
+#include "base/random.hpp"
+#include "comm/messages.hpp"
+#include "io/atomic_file.hpp"
 #include "io/json_file.hpp"
 #include "io/safetensors.hpp"
 
@@ -46,6 +52,13 @@ RewardConfig WithReportedTerms(const RewardConfig& config, const ConditionedProm
     if (!listed) scored.terms.push_back({name, 0.0});
   }
   return scored;
+}
+
+// Hash of the files' bytes, in this order, and of `weights`.
+std::string ContentHash(const std::vector<std::string>& paths, std::span<const float> weights) {
+  std::uint64_t hash = Checksum(weights);
+  for (const std::string& path : paths) hash = StreamKey({hash, PromptId(ReadWholeFile(path))});
+  return fmt::format("{:016x}", hash);
 }
 
 ConditionedPrompts Condition(const PromptList& file, const TextTable& text) {
@@ -99,10 +112,9 @@ Resources LoadResources(const Config& config) {
   const DitLayout& layout = *resources.layout;
   resources.base_weights.resize(static_cast<std::size_t>(layout.base().size()));
   layout.base().Load(ReadWeights(transformer), transformer, resources.base_weights);
-  const std::string scheduler = PartFolder(config.model.path, "scheduler");
-  if (fs::exists(fs::path(scheduler) / "scheduler_config.json")) {
-    resources.scheduler = ReadSchedulerConfig(scheduler);
-  }
+  const std::string scheduler = PartFolder(config.model.path, "scheduler") + "/scheduler_config.json";
+  const bool has_scheduler = fs::exists(scheduler);
+  if (has_scheduler) resources.scheduler = ReadSchedulerConfig(fs::path(scheduler).parent_path().string());
   const std::string vae = PartFolder(config.model.path, "vae") + "/linear_vae.safetensors";
   resources.vae = std::make_unique<LinearVae>(ReadSafetensors(vae), vae);
   const TransformerConfig& transformer_config = layout.config();
@@ -114,7 +126,8 @@ Resources LoadResources(const Config& config) {
                     std::to_string(resources.vae->channels()) + " channels (" + vae + ")");
   }
 
-  const TextTable text(PartFolder(config.model.path, "text_encoder"));
+  const std::string encoder = PartFolder(config.model.path, "text_encoder");
+  const TextTable text(encoder);
   if (text.width() != transformer_config.joint_attention_dim) {
     throw UserError(config.model.path + ": the text embedding is " + std::to_string(text.width()) +
                     " wide, the transformer expects joint_attention_dim = " +
@@ -137,6 +150,14 @@ Resources LoadResources(const Config& config) {
   const RewardConfig scored =
       has_detector ? WithReportedTerms(config.reward, resources.train, resources.eval) : config.reward;
   resources.reward = std::make_unique<Reward>(scored, std::move(detector));
+
+  std::vector<std::string> parts = {transformer + "/config.json", vae, encoder + "/vocabulary.json",
+                                    encoder + "/text_embedding.safetensors"};
+  if (has_scheduler) parts.push_back(scheduler);
+  resources.contents["model/path"] = ContentHash(parts, resources.base_weights);
+  resources.contents["prompts/train"] = resources.train_file.hash;
+  resources.contents["prompts/eval"] = resources.eval_file.hash;
+  if (has_detector) resources.contents["reward/detector"] = ContentHash({detector_path}, {});
   return resources;
 }
 

@@ -2,6 +2,7 @@
 // shared file system; each mistake in the files is a UserError.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Resources {
   ConditionedPrompts train, eval;
   TextCondition negative;
   PromptList train_file, eval_file;  // where the prompts came from
+  // Hash of what was read, by the key that names it: a resumed run must read the same, wherever it lies now.
+  std::map<std::string, std::string> contents;
 };
 
 Resources LoadResources(const Config& config);

@@ -36,13 +36,13 @@ void RunRecord::Resume(int step, const std::map<std::string, std::string>& attri
   run_file_.SetAttributes(attributes);
 }
 
-void RunRecord::AddHistory(int step, const std::map<std::string, double>& values) {
+void RunRecord::AddFinal(int step, const std::map<std::string, double>& values) {
   run_file_.AppendHistory(step, values);
   history_->Append(step, values);
 }
 
-void RunRecord::AddRollouts(const IterationPlan& plan, const std::vector<Sample>& samples,
-                            const Advantages& advantages) {
+void RunRecord::AddIteration(const IterationPlan& plan, const std::map<std::string, double>& values,
+                             const std::vector<Sample>& samples, const Advantages& advantages) {
   const std::size_t images = plan.groups.front().seeds.size();
   std::vector<RolloutRow> rows;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -60,7 +60,8 @@ void RunRecord::AddRollouts(const IterationPlan& plan, const std::vector<Sample>
                     .trained = advantage != 0 && !std::isnan(advantage),
                     .terms = sample.terms});
   }
-  run_file_.AppendRollouts(rows);
+  run_file_.AppendIteration(plan.iteration, values, rows);
+  history_->Append(plan.iteration, values);
 }
 
 void RunRecord::AddPictures(int step, const Evaluation& evaluation) {

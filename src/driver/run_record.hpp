@@ -24,9 +24,11 @@ class RunRecord {
   // A resumed run: drops what was recorded after the checkpoint. `step`: the next iteration.
   void Resume(int step, const std::map<std::string, std::string>& attributes);
 
-  void AddHistory(int step, const std::map<std::string, double>& values);
-  // One row a rollout; samples [prompts * images] group by group.
-  void AddRollouts(const IterationPlan& plan, const std::vector<Sample>& samples, const Advantages& advantages);
+  // The history row of one iteration, and one row a rollout: samples [prompts * images] group by group.
+  void AddIteration(const IterationPlan& plan, const std::map<std::string, double>& values,
+                    const std::vector<Sample>& samples, const Advantages& advantages);
+  // The last history row, of the final evaluation.
+  void AddFinal(int step, const std::map<std::string, double>& values);
   // samples/step_000120/*.png, grid.png and /samples of run.h5.
   void AddPictures(int step, const Evaluation& evaluation);
 

@@ -1,5 +1,7 @@
 #include "driver/run_state.hpp"
 
+#include <sstream>
+
 #include "io/state_file.hpp"
 
 namespace spotlight {
@@ -25,6 +27,9 @@ void SaveRunState(const RunState& state, const std::string& folder) {
   file.Put("numbers", std::span<const std::int64_t>(numbers));
   file.Put("reals", std::span<const double>(reals));
   file.Put("input", state.input);
+  std::string contents;  // "key hash", a line each
+  for (const auto& [key, hash] : state.contents) contents += key + " " + hash + "\n";
+  file.Put("contents", contents);
   file.Save(folder + "/coordinator.h5");
 }
 
@@ -57,6 +62,8 @@ RunState LoadRunState(const std::string& folder) {
     state.plan.groups.push_back(std::move(group));
   }
   state.input = file.Text("input");
+  std::istringstream contents(file.Text("contents"));
+  for (std::string key, hash; contents >> key >> hash;) state.contents[key] = hash;
   return state;
 }
 

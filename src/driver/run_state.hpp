@@ -2,6 +2,7 @@
 // part (driver/worker.hpp) a run continues with the bits of one that never stopped.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "driver/iteration_plan.hpp"
@@ -11,8 +12,9 @@ namespace spotlight {
 
 struct RunState {
   std::uint32_t next_iteration = 0;
-  IterationPlan plan;  // of next_iteration, seeds chosen
-  std::string input;   // the resolved input as text
+  IterationPlan plan;                           // of next_iteration, seeds chosen
+  std::string input;                            // the resolved input as text
+  std::map<std::string, std::string> contents;  // Resources::contents
   double ledger_seconds[kPools][kUses] = {};
   double elapsed_seconds = 0;                                         // wall time of all parts of the run
   double first_strict = 0, first_strict_error = 0, first_reward = 0;  // evaluation of version 0

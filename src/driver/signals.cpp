@@ -28,6 +28,7 @@ void InstallSignalHandlers() {
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond the batch system's limit is an error of write()
 }
 
 std::string StopSignal() {

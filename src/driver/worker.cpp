@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "io/state_file.hpp"
 
 namespace spotlight {
@@ -62,7 +63,7 @@ bool Worker::Turn(Client& coordinator) {
       trained.weights = trainer_->Weights();
       trained.ema_weights = trainer_->EmaWeights();
     }
-    Call(coordinator, trained);
+    Call(coordinator, std::move(trained));
   } else if (const auto* save = std::get_if<Save>(&reply)) {
     SaveOptimizerState(trainer_->State(), save->path);
     Call(coordinator, Saved{});
@@ -76,16 +77,20 @@ bool Worker::Turn(Client& coordinator) {
   return true;
 }
 
-void Worker::Run(Client& coordinator) {
+int Worker::Run(Client& coordinator) {
   try {
     while (Turn(coordinator)) {
     }
-  } catch (const PeerLost&) {
+    return kExitFinished;
+  } catch (const CoordinatorLost&) {
     throw;
   } catch (const std::exception& error) {
-    const int code = dynamic_cast<const FileError*>(&error) != nullptr ? kExitFile : kExitInternal;
-    Call(coordinator, Failed{ProcessName() + ": " + error.what(), code});
-    throw;
+    int code = kExitInternal;
+    if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
+    if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
+    LogWarning(error.what());
+    Call(coordinator, Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())});
+    return code;
   }
 }
 

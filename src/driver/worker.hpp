@@ -29,8 +29,9 @@ class Worker {
   // One pull and what it asks for. False: the coordinator said Finish.
   bool Turn(Client& coordinator);
 
-  // Turns until Finish. A failure here is reported to the coordinator, then thrown.
-  void Run(Client& coordinator);
+  // Turns until Finish. A failure here is reported to the coordinator, which tells the user; returns its exit code.
+  // Throws CoordinatorLost.
+  int Run(Client& coordinator);
 
  private:
   Message Call(Client& coordinator, const Message& message);

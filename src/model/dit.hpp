@@ -110,6 +110,10 @@ class Dit {
   void Backward(const ParameterMemory& memory, const DitInput& input, const float* dvelocity,
                 const InputGradients& input_gradients);
 
+  // After a Forward with keep of `batch` samples: what Backward reads of sample `to` becomes that of `from`. The next
+  // Backward may then be of the first samples only, with an input of theirs.
+  void CopySample(Index batch, Index from, Index to);
+
   const DitActivations& activations() const { return *activations_; }
 
  private:

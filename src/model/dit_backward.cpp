@@ -72,6 +72,22 @@ void Dit::Backward(const ParameterMemory& memory, const DitInput& input, const f
   BackwardEmbedding(memory, input, input_gradients);
 }
 
+void Dit::CopySample(Index batch, Index from, Index to) {
+  DitActivations& act = *activations_;
+  const auto copy = [&](auto&... buffers) { (CopyRow(buffers, batch, from, to), ...); };
+  for (BlockActivations& block : act.blocks) {
+    for (StreamActivations* s : {&block.image, &block.text}) {
+      copy(s->input, s->middle, s->mean1, s->rstd1, s->mean2, s->rstd2, s->normed1, s->normed2, s->qkv, s->attention,
+           s->attention_out, s->mlp_hidden, s->mlp_act, s->mlp_out);
+    }
+    copy(block.q, block.k, block.v, block.lse);
+  }
+  for (Buffer& input : act.image_inputs) copy(input);
+  for (Buffer& input : act.text_inputs) copy(input);
+  copy(act.text_normed, act.text_rstd, act.image, act.final_mean, act.final_rstd, act.normed_out);
+  act.level_index[static_cast<std::size_t>(to)] = act.level_index[static_cast<std::size_t>(from)];
+}
+
 void Dit::BackwardBlock(int block_index, const ParameterMemory& memory, const DitInput& input) {
   const TransformerConfig& config = layout_->config();
   const BlockLayout& layout = layout_->blocks[static_cast<std::size_t>(block_index)];

@@ -128,6 +128,7 @@ void Dit::ForwardBlock(int block_index, const ParameterMemory& memory, const Dit
   const Index batch = input.batch, levels = static_cast<Index>(input.levels.size());
   const Index image_tokens = input.image_tokens(), text_tokens = input.text_tokens;
   const Index joint = text_tokens + image_tokens;
+  const bool text_used = TextBranchUsed(block_index);
   for (Buffer* buffer : {&block.q, &block.k, &block.v}) buffer->Resize(batch * joint * d);
   block.lse.Resize(batch * heads * joint);
 
@@ -158,7 +159,8 @@ void Dit::ForwardBlock(int block_index, const ParameterMemory& memory, const Dit
                    act.rope.image_sin);
 
   AttentionForward({batch, heads, head, text_tokens, image_tokens}, block.q.data(), block.k.data(), block.v.data(),
-                   input.text_mask, block.text.attention.data(), block.image.attention.data(), block.lse.data());
+                   input.text_mask, text_used ? block.text.attention.data() : nullptr, block.image.attention.data(),
+                   block.lse.data());
 
   // Output projection and gate, then LN2, modulation, MLP and gate.
   const auto after_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x, Index tokens) {
@@ -183,7 +185,7 @@ void Dit::ForwardBlock(int block_index, const ParameterMemory& memory, const Dit
     GatedResidualForward(batch, tokens, d, Part(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
   };
   after_attention(layout.image, block.image, act.image, image_tokens);
-  if (TextBranchUsed(block_index)) after_attention(layout.text, block.text, act.text, text_tokens);
+  if (text_used) after_attention(layout.text, block.text, act.text, text_tokens);
 }
 
 }  // namespace spotlight

@@ -57,6 +57,23 @@ void GuidedVelocity::Forward(const ParameterMemory& memory, const VelocityInput&
   GuidanceForward(rows, channels, guidance_, v_cond_.data(), v_uncond_.data(), velocity);
 }
 
+void GuidedVelocity::KeepSamples(const std::vector<Index>& kept) {
+  const Index batch = input_.batch, places = static_cast<Index>(kept.size());
+  for (Index to = 0; to < places; ++to) {
+    const Index from = kept[static_cast<std::size_t>(to)];
+    if (from == to) continue;
+    SPOTLIGHT_REQUIRE(from >= places && from < batch, "a kept sample would be overwritten");
+    conditional_.CopySample(batch, from, to);
+    CopyRow(text_, batch, from, to);
+    if (!guided()) continue;
+    unconditional_.CopySample(batch, from, to);  // all negative texts are the same
+    CopyRow(v_cond_, batch, from, to);
+    CopyRow(v_uncond_, batch, from, to);
+  }
+  input_.batch = places;
+  negative_input_.batch = places;
+}
+
 void GuidedVelocity::Backward(const ParameterMemory& memory, const float* dvelocity, float* dtext) {
   if (!guided()) {
     conditional_.Backward(memory, input_, dvelocity, {.image = nullptr, .text = dtext});

@@ -34,6 +34,10 @@ class GuidedVelocity {
 
   // velocity [B, S, C]. keep: Backward follows.
   void Forward(const ParameterMemory& memory, const VelocityInput& input, bool keep, float* velocity);
+  // After a Forward with keep: Backward will be of the samples `kept` only, kept[i] in place i. Each kept[i] is i or
+  // lies behind the last place. The caller keeps the same rows of its latents and of dvelocity.
+  void KeepSamples(const std::vector<Index>& kept);
+
   // Adds the parameter gradients of dvelocity [B, S, C]; after a Forward with keep, same memory.
   // dtext [B, T, width], if not null, receives the gradient of the conditional text embeddings.
   void Backward(const ParameterMemory& memory, const float* dvelocity, float* dtext = nullptr);

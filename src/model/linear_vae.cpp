@@ -38,19 +38,21 @@ Image LinearVae::Decode(std::span<const float> packed, Index h, Index w) const {
   UnpackLatents(1, channels_, h, w, packed.data(), latents.data());
   Image image{static_cast<int>(rows * kPatch), static_cast<int>(columns * kPatch), {}};
   image.rgb.resize(static_cast<std::size_t>(rows * kPatch * columns * kPatch * 3));
-  std::vector<float> patch(kPatchValues);
+  constexpr Index kRowValues = kPatch * 3;  // of one pixel row of a patch, which lie side by side in the image too
+  float background[kRowValues];
+  for (Index i = 0; i < kRowValues; ++i) background[i] = background_[static_cast<std::size_t>(i % 3)];
   for (Index row = 0; row < rows; ++row) {
     for (Index column = 0; column < columns; ++column) {
-      std::fill(patch.begin(), patch.end(), 0.0f);
+      float patch[kPatchValues] = {};
       for (Index c = 0; c < channels_; ++c) {
         const float z = latents[static_cast<std::size_t>((c * rows + row) * columns + column)];
         const float* dec = dec_.data() + c * kPatchValues;
-        for (Index i = 0; i < kPatchValues; ++i) patch[static_cast<std::size_t>(i)] += z * dec[i];
+        for (Index i = 0; i < kPatchValues; ++i) patch[i] += z * dec[i];
       }
-      for (Index i = 0; i < kPatchValues; ++i) {
-        const Index y = row * kPatch + i / (kPatch * 3), x = column * kPatch + i / 3 % kPatch;
-        const float value = patch[static_cast<std::size_t>(i)] + background_[static_cast<std::size_t>(i % 3)];
-        image.rgb[static_cast<std::size_t>((y * image.width + x) * 3 + i % 3)] = std::clamp(value, 0.0f, 1.0f);
+      for (Index y = 0; y < kPatch; ++y) {
+        float* pixels = image.rgb.data() + ((row * kPatch + y) * columns + column) * kRowValues;
+        const float* values = patch + y * kRowValues;
+        for (Index i = 0; i < kRowValues; ++i) pixels[i] = std::clamp(values[i] + background[i], 0.0f, 1.0f);
       }
     }
   }

@@ -10,6 +10,11 @@
 #include "rollout/schedule.hpp"
 
 namespace spotlight {
+namespace {
+
+constexpr std::uint64_t kEvaluationSeed = 0;
+
+}  // namespace
 
 Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
                  TextCondition negative)
@@ -48,11 +53,13 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   const std::vector<StepParameters> steps = ScheduleSteps(config_.sampler, sigmas, window_begin, window_end);
   const Index batch = static_cast<Index>(members.size()), n = latent_size_;
 
+  // Held-out images keep their noise over all runs, so that scores of two runs differ by their weights alone.
+  const std::uint64_t run_seed = evaluate ? kEvaluationSeed : config_.run.seed;
   const auto keys = [&](int step) {
     std::vector<std::uint64_t> stream(members.size());
     for (std::size_t b = 0; b < members.size(); ++b) {
       const Request& request = requests[members[b]];
-      stream[b] = NoiseKey(config_.run.seed, prompts.prompts[request.prompt_index].id, request.seed, step);
+      stream[b] = NoiseKey(run_seed, prompts.prompts[request.prompt_index].id, request.seed, step);
     }
     return stream;
   };

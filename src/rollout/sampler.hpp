@@ -1,7 +1,7 @@
 // Denoises a batch of requests from their noise streams to packed latents.
 //
-// The noise of a step is a pure function of (run seed, prompt, seed, step, element), and a sample's
-// result does not depend on the batch: the same request gives the same bits on any rank.
+// The noise of a step is a pure function of (run seed, prompt, seed, step, element), for evaluation without the run
+// seed, and a sample's result does not depend on the batch: the same request gives the same bits on any rank.
 #pragma once
 
 #include <memory>

@@ -142,6 +142,9 @@ TEST_F(InputFile, PathsAreFoundFromAnywhere) {
   EXPECT_EQ(config.prompts.train, (root_ / "inputs/prompts.txt").string());
   EXPECT_EQ(config.prompts.eval, "nowhere.txt") << "as written: who opens it reports it";
   EXPECT_EQ(ReadInput(path, {"model/path=/"}).model.path, "/");
+  std::filesystem::create_directories(root_ / "only_here");
+  EXPECT_EQ(ReadInput(path, {"model/path=only_here/modle"}).model.path, (root_ / "only_here/modle").string())
+      << "the folder that is there, for the message's near name";
 }
 
 TEST_F(InputFile, WorkingDirectoryComesFirst) {

@@ -254,5 +254,19 @@ TEST(Attention, NeedsAnImageToken) {
   }
 }
 
+TEST(Attention, LeavesOutTheTextQueriesWhenTheirOutputIsNotWanted) {
+  Problem problem = MakeProblem({.batch = 2, .heads = 2, .head_size = 24, .text = 7, .image = 70}, true);
+  Attend(&problem);
+  Tensors<float>& x = problem.x;
+  std::vector<float> out_image(x.out_image.size()), lse(x.lse.size());
+  AttentionForward(problem.shape, x.q.data(), x.k.data(), x.v.data(), problem.text_mask(), nullptr, out_image.data(),
+                   lse.data());
+  EXPECT_EQ(out_image, x.out_image);
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    const bool is_text = static_cast<std::int64_t>(i) % problem.tokens() < problem.shape.text;
+    ASSERT_EQ(lse[i], is_text ? 0 : x.lse[i]) << i;
+  }
+}
+
 }  // namespace
 }  // namespace spotlight

@@ -38,6 +38,12 @@ TEST(Exp, HandlesTheEnds) {
   EXPECT_TRUE(std::isnan(Exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(ExpOfSmall, IsExpWhereTheResultIsNormalAndZeroBelow) {
+  for (float x = -87.33f; x < 88; x += 1e-3f) ASSERT_EQ(ExpOfSmall(x), Exp(x)) << x;
+  for (const float x : {-87.4f, -104.0f, -1e30f, -kInfinity}) EXPECT_EQ(ExpOfSmall(x), 0) << x;
+  EXPECT_TRUE(std::isnan(ExpOfSmall(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(Exp, HasTheSameBitsInAVectorisedLoop) {
   const Floats x = Normals(1, 1000);
   Floats y(x.size());

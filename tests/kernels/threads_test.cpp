@@ -9,8 +9,10 @@
 #include <string>
 
 #include "kernels/activation.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/guidance.hpp"
 #include "kernels/latents.hpp"
+#include "kernels/linear.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/qk_rope.hpp"
@@ -70,6 +72,30 @@ TEST(ThreadsWorker, DISABLED_PrintBits) {
                  rotated.data() + part, rotated.data() + 2 * part, dqkv.data(), sums.data(), sums.data() + kHeadSize);
   Print("QkRopeBackward", dqkv);
   Print("QkRopeBackward/sums", sums);
+
+  // 630 rows: several calls of oneDNN, split differently over 1 and 3 threads.
+  constexpr std::int64_t kRows = 3 * kBatch * kTokens, kOut = 400;
+  const Floats many = Normals(6, kRows * kWidth), weight = Normals(7, kOut * kWidth), dout = Normals(8, kRows * kOut);
+  Floats out(dout.size()), dmany(many.size()), dweight(weight.size()), dbias(kOut);
+  LinearForward(kRows, kWidth, kOut, many.data(), kWidth, weight.data(), weight.data(), out.data(), kOut);
+  Print("LinearForward", out);
+  LinearBackwardInput(kRows, kWidth, kOut, dout.data(), kOut, weight.data(), dmany.data(), kWidth, false);
+  Print("LinearBackwardInput", dmany);
+  LinearBackwardWeight(kRows, kWidth, kOut, many.data(), kWidth, dout.data(), kOut, dweight.data(), dbias.data());
+  Print("LinearBackwardWeight", dweight);
+  Print("LinearBackwardWeight/bias", dbias);
+
+  const AttentionShape attention = {.batch = kBatch, .heads = kHeads, .head_size = kHeadSize, .text = 7, .image = 63};
+  const Floats k = Normals(9, kSize), v = Normals(10, kSize);
+  Floats text(kBatch * 7 * kWidth), image(kBatch * 63 * kWidth), lse(kBatch * kHeads * kTokens), dk(kSize), dv(kSize);
+  AttentionForward(attention, x.data(), k.data(), v.data(), nullptr, text.data(), image.data(), lse.data());
+  Print("AttentionForward/text", text);
+  Print("AttentionForward/image", image);
+  AttentionBackward(attention, x.data(), k.data(), v.data(), nullptr, text.data(), image.data(), lse.data(), dy.data(),
+                    dy.data(), dx.data(), dk.data(), dv.data());
+  Print("AttentionBackward/q", dx);
+  Print("AttentionBackward/k", dk);
+  Print("AttentionBackward/v", dv);
 
   GeluBackward(kSize, x.data(), dy.data(), dx.data());
   Print("GeluBackward", dx);

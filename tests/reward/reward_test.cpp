@@ -59,6 +59,20 @@ TEST(Reward, GenevalTermsAreTheRulesScores) {
   EXPECT_EQ(terms[4], 0.25);
 }
 
+TEST(Reward, TidyCountsWhatIsBeyondThePrompt) {
+  const Reward reward(Terms({{"geneval_tidy", 1}}), ShippedDetector());
+  Prompt three = RedRing();
+  three.include = {Wants("ring", 1), Wants("heart", 2)};
+  const Image image = RenderPrompt(three, 0);
+  EXPECT_EQ(reward.Score(three, image).total, 1);
+  Prompt two = RedRing();
+  two.include = {Wants("ring", 1), Wants("heart", 1)};
+  EXPECT_EQ(reward.Score(two, image).total, 0.5);      // one object too many for two
+  EXPECT_EQ(reward.Score(RedRing(), image).total, 0);  // two too many for one
+  three.include[1].count = 4;
+  EXPECT_EQ(reward.Score(three, image).total, 1);  // too few is not its business
+}
+
 TEST(Reward, TermsThatAPromptLeavesOutAreNan) {
   const Reward reward(Terms({{"geneval_strict", 5}, {"brightness", 1}}), ShippedDetector());
   Prompt plain;  // no include list: a geneval term would fail

@@ -1,0 +1,49 @@
+"""--dry-run's memory of each role against the peak that the kernel saw in a real run of the default input."""
+
+import re
+import unittest
+
+import spotlight_run as sr
+from spotlight_run import FINISHED, INPUT, RunTest, run, rows_written
+
+# Two iterations: all buffers have their final size.
+SETTINGS = {"run/iterations": 40, "device/threads": 1}
+
+
+def peaks(directory):
+    """{rank: MiB}"""
+    found = {}
+    for rank, pid in sr.processes(directory).items():
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            found[rank] = int(re.search(r"VmHWM:\s+(\d+) kB", file.read())[1]) / 1024
+    return found
+
+
+class Memory(RunTest):
+    def measure(self, ranks):
+        directory = self.folder / str(ranks)
+        process = sr.start(sr.command([INPUT, "-d", directory], SETTINGS, ranks))
+        sr.wait_for(lambda: rows_written(directory) >= 3, "three iterations")
+        found = peaks(directory)
+        sr.kill_session(process.pid)
+        process.communicate()
+        return found
+
+    def test_estimate(self):
+        result = run([INPUT, "--dry-run"], SETTINGS)
+        self.assert_code(FINISHED, result)
+        estimate = {role: float(total) for role, total in re.findall(r"^  (\w+) .* = ([\d.]+)$", result.out, re.M)}
+        ranks = self.measure(3)
+        measured = {
+            "coordinator": ranks[0],
+            "trainer": ranks[1],
+            "explorer": ranks[2],
+            "all": self.measure(0)[0],
+        }
+        print("\nMiB measured (estimated):", {r: f"{m:.0f} ({estimate[r]:.0f})" for r, m in measured.items()})
+        for role, peak in measured.items():
+            self.assertLess(abs(estimate[role] / peak - 1), 0.15, f"{role}: {estimate[role]} MiB, not {peak:.1f}")
+
+
+if __name__ == "__main__":
+    unittest.main()
