@@ -47,7 +47,7 @@ inline float Exp(float x) {
   return mantissa * PowerOfTwo(half) * PowerOfTwo(exponent - half);
 }
 
-// e^x for x <= 88 within 1.1 ulp, 0 where that is below 2^-126. Two thirds of the instructions of Exp.
+// e^x for x <= 88 within 1.1 ulp, 0 where that is below 2^-126: one comparison and no second factor.
 inline float ExpOfSmall(float x) {
   const auto [mantissa, exponent] = SplitExp(x);
   return x < -87.33f ? 0.0f : mantissa * PowerOfTwo(exponent);

@@ -35,8 +35,8 @@ def main(ours_path, theirs_path, theirs_name):
         raise SystemExit(f"not comparable: {ours_path} and {theirs_path} differ in benchmark or threads")
     by_name = dict(timings(theirs))
     print(f"\n{ours['benchmark']}, {ours['threads']} threads: spotlight beside {theirs_name}")
+    print(f"{'':<18}" + "".join(f"{title + ' s':>28}" for title in CLOCKS.values()))
     print(f"{'':<18}" + "".join(f"{'ours':>10}{'theirs':>10}{'ratio':>8}" for _ in CLOCKS))
-    print(f"{'':<18}" + "".join(f"{title + ' s':^28}" for title in CLOCKS.values()))
     for name, mine in timings(ours):
         other = by_name.get(name)
         if other is None or other["min_s"] < 1e-3:  # an empty phase has no ratio

@@ -13,7 +13,7 @@
 
 namespace spotlight {
 
-// Wall time, and CPU time of all threads of the process: the second is what a busy machine does not disturb.
+// Wall time, and CPU time of all threads of the process, which a busy machine disturbs less.
 struct Seconds {
   double wall = 0, cpu = 0;
   Seconds operator-(const Seconds& other) const { return {wall - other.wall, cpu - other.cpu}; }
