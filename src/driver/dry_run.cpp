@@ -21,7 +21,11 @@ namespace spotlight {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-constexpr double kProgramBytes = 40 * kMiB;  // code, libraries and their tables; measured with an empty job
+// Measured: code, libraries and their tables of a run without batches; what allocator and matrix kernels add to the
+// activations.
+constexpr double kProgramBytes = 20 * kMiB;
+constexpr double kMpiBytes = 15 * kMiB;
+constexpr double kScratch = 1.45;
 
 // Floats that one sample's block keeps for the backward pass: see model/dit_activations.hpp.
 double KeptPerBlock(double image_tokens, double text_tokens, double d) {
@@ -65,12 +69,14 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   const bool trains = role == Role::kTrainer || role == Role::kAll;
   const bool coordinates = role == Role::kCoordinator || role == Role::kAll;
   MemoryEstimate memory;
-  memory.program = kProgramBytes;
+  memory.program = kProgramBytes + (role == Role::kAll ? 0 : kMpiBytes);
   if (role != Role::kCoordinator) {
     memory.weights = 2 * base + 2 * trained;  // as read and as kernel memory; two versions
     const double rollout = config.sampler.batch * passes * ForwardOnly(image, text, d) * 4 +
                            config.sampler.batch * (config.sampler.window_size + 5) * latent * 4;
     memory.activations = rollout;
+    // Fetched weights: received, decoded, checked.
+    if (role == Role::kExplorer) memory.control = 3 * trained;
     if (trains) {
       const double blocks = config.model.recompute ? 1 : model.num_layers;
       const double inputs = config.model.recompute ? model.num_layers * (image + text) * d : 0;
@@ -81,13 +87,18 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
       if (config.train.kl_beta > 0) {
         memory.activations += config.train.micro_batch * passes * ForwardOnly(image, text, d) * 4;
       }
-      memory.optimizer = trained * (config.train.ema_decay > 0 ? 5 : 4);
+      // Weights, moments, average and gradient; a checkpoint copies all but the gradient twice.
+      const double arrays = config.train.ema_decay > 0 ? 4 : 3;
+      memory.optimizer = trained * (arrays + 1 + 2 * arrays);
     }
+    memory.activations *= kScratch;
   }
   if (coordinates) {
     const double samples = static_cast<double>(config.group.prompts) * config.group.images;
-    memory.control = (role == Role::kCoordinator ? base : 0) + trained * (config.train.ema_decay > 0 ? 5 : 3) +
-                     3 * samples * (config.sampler.window_size + 1) * latent * 4;
+    const double published = trained * (config.train.ema_decay > 0 ? 4 : 2);
+    // The trainer's result is received, decoded and published.
+    const double messages = role == Role::kCoordinator ? base + 5 * trained : 0;
+    memory.control = published + messages + 3 * samples * (config.sampler.window_size + 1) * latent * 4;
   }
   return memory;
 }

@@ -16,9 +16,9 @@ int ThreadsPerRank(const CommandLine& command, const World& world);
 // Bytes of one rank.
 struct MemoryEstimate {
   double weights = 0;      // base, and the versions of the trained ones
-  double optimizer = 0;    // trainer only: master weights, gradient, two moments, average
+  double optimizer = 0;    // trainer only: weights, gradient, two moments, average, and their copies in a checkpoint
   double activations = 0;  // of the largest batch that the rank works on
-  double control = 0;      // coordinator only: published weights, the iteration's samples
+  double control = 0;      // messages; coordinator: published weights, the iteration's samples
   double program = 0;      // code and libraries, measured
   double total() const { return weights + optimizer + activations + control + program; }
 };

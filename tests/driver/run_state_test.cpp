@@ -1,0 +1,48 @@
+#include "driver/run_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "base/error.hpp"
+
+namespace spotlight {
+namespace {
+
+TEST(RunState, ComesBackAsItWas) {
+  const std::string folder = testing::TempDir() + "run_state_test";
+  std::filesystem::create_directories(folder);
+  RunState state;
+  state.next_iteration = 7;
+  state.plan = {.iteration = 7, .prompts = {3, 1}, .window_begin = 1, .window_end = 4};
+  state.plan.groups = {{{1ULL << 63U, 5}, {0.25, std::numeric_limits<double>::quiet_NaN()}}, {{9}, {1.0}}};
+  state.input = "[run]\nseed = 4\n";
+  state.contents = {{"model/path", "00ff"}, {"prompts/train", "12"}};
+  state.ledger_seconds[1][2] = 3.5;
+  state.elapsed_seconds = 12;
+  state.first_strict = 0.5;
+  state.restarts = 2;
+  SaveRunState(state, folder);
+  const RunState loaded = LoadRunState(folder);
+  EXPECT_EQ(loaded.next_iteration, 7U);
+  EXPECT_EQ(loaded.plan.prompts, state.plan.prompts);
+  EXPECT_EQ(loaded.plan.window_begin, 1U);
+  EXPECT_EQ(loaded.plan.window_end, 4U);
+  ASSERT_EQ(loaded.plan.groups.size(), 2U);
+  EXPECT_EQ(loaded.plan.groups[0].seeds, state.plan.groups[0].seeds);
+  EXPECT_EQ(loaded.plan.groups[0].explored[0], 0.25);
+  EXPECT_TRUE(loaded.plan.groups[0].explored[1] != loaded.plan.groups[0].explored[1]);
+  EXPECT_EQ(loaded.plan.groups[1].explored, state.plan.groups[1].explored);
+  EXPECT_EQ(loaded.input, state.input);
+  EXPECT_EQ(loaded.contents, state.contents);
+  EXPECT_EQ(loaded.ledger_seconds[1][2], 3.5);
+  EXPECT_EQ(loaded.elapsed_seconds, 12);
+  EXPECT_EQ(loaded.first_strict, 0.5);
+  EXPECT_EQ(loaded.restarts, 2);
+}
+
+TEST(RunState, MissingFileIsAFileError) { EXPECT_THROW(LoadRunState(testing::TempDir() + "nowhere"), FileError); }
+
+}  // namespace
+}  // namespace spotlight
