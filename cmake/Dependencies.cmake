@@ -40,11 +40,13 @@ spotlight_dependency("HDF5" HDF5_FOUND "${HDF5_VERSION}" "apt-get install libhdf
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)  # find_package(dnnl) would demand OpenCL
 find_library(DNNL_LIBRARY dnnl)
 if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
-  set(SPOTLIGHT_DNNL_FOUND TRUE)
   file(STRINGS "${DNNL_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h" SPOTLIGHT_DNNL_VERSION
     REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
   string(REGEX REPLACE "[^;]*VERSION_[A-Z]+ +([0-9]+)" "\\1" SPOTLIGHT_DNNL_VERSION "${SPOTLIGHT_DNNL_VERSION}")
   string(REPLACE ";" "." SPOTLIGHT_DNNL_VERSION "${SPOTLIGHT_DNNL_VERSION}")
+  if(SPOTLIGHT_DNNL_VERSION MATCHES "^2")  # 3 has another interface for operation descriptors
+    set(SPOTLIGHT_DNNL_FOUND TRUE)
+  endif()
   add_library(spotlight_dnnl INTERFACE)
   target_include_directories(spotlight_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
   target_link_libraries(spotlight_dnnl INTERFACE "${DNNL_LIBRARY}")

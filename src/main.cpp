@@ -46,7 +46,6 @@ std::optional<int> Answer(const CommandLine& command) {
 }
 
 int Execute(const CommandLine& command, World& world, const std::string& command_text) {
-  StartKernels(ThreadsPerRank(command, world));
   switch (command.mode) {
     case Mode::kCheck:
       return command.pretrain ? CheckPretrainJob(command) : CheckJob(command, world);

@@ -39,7 +39,8 @@ const std::string& ProcessName() { return MutableProcessName(); }
 
 std::string NearestName(const std::string& name, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  // A third of a word may be wrong; of a short one, one letter.
+  std::size_t best_distance = std::max<std::size_t>(name.size() > 3 ? 2 : 1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = EditDistance(name, candidate);
     if (distance < best_distance) {

@@ -46,7 +46,7 @@ void SetProcessName(const std::string& name);
 const std::string& ProcessName();
 
 // The candidate nearest to `name` by edit distance, or "" if none is near enough to be a typing
-// error (distance <= max(2, a third of the name)). For "did you mean".
+// error (distance at most 1 for three letters, 2, or a third of the name). For "did you mean".
 std::string NearestName(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace spotlight

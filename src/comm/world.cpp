@@ -66,6 +66,14 @@ enum class World::Call : int { kBroadcast = 1, kAllGather, kAgreeExit };
 WorldEnding::WorldEnding(int code)
     : std::runtime_error(fmt::format("another rank ends the run (exit code {})", code)), code_(code) {}
 
+std::string MpiVersion() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);  // may be called before MPI_Init
+  const std::string all(text, static_cast<std::size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
 int WorseExit(int a, int b) {
   constexpr std::array<int, 4> kFromBest = {kExitFinished, kExitStopped, kExitUsage, kExitFile};
   const auto severity = [&](int code) {

@@ -37,6 +37,9 @@ class WorldEnding : public std::runtime_error {
 // kExitFile, kExitUsage, kExitStopped, kExitFinished.
 int WorseExit(int a, int b);
 
+// The MPI library's own name for itself, first line.
+std::string MpiVersion();
+
 class TrainerGroup;
 
 class World {

@@ -1,5 +1,6 @@
 #include "driver/build_info.hpp"
 
+#include "comm/world.hpp"
 #include "io/provenance.hpp"
 
 namespace spotlight {
@@ -13,8 +14,8 @@ std::string VersionText() {
 std::string BuildText() {
   const std::map<std::string, std::string> all = Provenance();
   return VersionText() + "\ncompiler and libraries: " + all.at("softwareDependencies") +
-         "\nkernel back ends: kokkos (host), oneDNN (matrix products)\nMPI, Kokkos: " SPOTLIGHT_MPI_VERSION
-         ", " SPOTLIGHT_KOKKOS_VERSION "\n";
+         "\nkernel back ends: Kokkos " SPOTLIGHT_KOKKOS_VERSION " (host), oneDNN (matrix products)\nMPI: " +
+         MpiVersion() + "\n";
 }
 
 }  // namespace spotlight

@@ -9,12 +9,12 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/dump.hpp"
-#include "driver/export.hpp"
-#include "driver/history.hpp"
 #include "driver/signals.hpp"
 #include "driver/worker.hpp"
 #include "io/checkpoint.hpp"
 #include "plan/correlation.hpp"
+#include "record/export.hpp"
+#include "record/history.hpp"
 
 namespace spotlight {
 namespace {
@@ -128,19 +128,26 @@ void Coordinator::RunIteration() {
 }
 
 void Coordinator::RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation) {
+  std::vector<Request> held_out;
   if (evaluate) {
     const int pictures = PicturesDue() ? config_.output.grid_images : 0;
-    std::vector<Request> requests = EvaluationRequests(config_, resources_.eval, state_.next_iteration, pictures);
-    dispatch_.Add(std::move(requests));
+    held_out = EvaluationRequests(config_, resources_.eval.prompts, state_.next_iteration, pictures);
+    dispatch_.Add(held_out);
   }
   const std::vector<Request> requests = RolloutRequests(state_.plan, state_.next_iteration);
+  const std::size_t total = requests.size() + held_out.size();
   dispatch_.Add(requests);
-  dispatch_.ServeUntil(
-      [&] { return dispatch_.Done(RequestKind::kRollout) && dispatch_.Done(RequestKind::kEvaluate); },
-      [&] { progress_.Phase("rollout", dispatch_.CountDone(RequestKind::kRollout), requests.size()); });
+  dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kRollout) && dispatch_.Done(RequestKind::kEvaluate); },
+                       [&] {
+                         progress_.Phase(
+                             evaluate ? "rollout, evaluate" : "rollout",
+                             dispatch_.CountDone(RequestKind::kRollout) + dispatch_.CountDone(RequestKind::kEvaluate),
+                             total);
+                       });
   rollouts = dispatch_.Take(RequestKind::kRollout);
   if (evaluate) {
-    evaluation = SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), *resources_.reward, resources_.eval);
+    evaluation = SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), resources_.reward->names(),
+                                     resources_.eval.prompts);
   }
 }
 
@@ -265,17 +272,17 @@ void Coordinator::RecordEvaluation(const Evaluation& evaluation, Values& values)
     record_.AddPictures(static_cast<int>(state_.next_iteration), evaluation);
     last_pictures_ = static_cast<int>(state_.next_iteration);
   }
-  last_evaluation_ = evaluation;
 }
 
 void Coordinator::FinalEvaluation() {
   dispatch_.BeginIteration();
-  dispatch_.Add(EvaluationRequests(config_, resources_.eval, state_.next_iteration, config_.output.grid_images));
+  dispatch_.Add(
+      EvaluationRequests(config_, resources_.eval.prompts, state_.next_iteration, config_.output.grid_images));
   const std::size_t total = resources_.eval.prompts.size() * static_cast<std::size_t>(config_.eval.seeds);
   dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kEvaluate); },
                        [&] { progress_.Phase("evaluate", dispatch_.CountDone(RequestKind::kEvaluate), total); });
   const Evaluation evaluation =
-      SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), *resources_.reward, resources_.eval);
+      SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), resources_.reward->names(), resources_.eval.prompts);
   Values values;
   RecordEvaluation(evaluation, values);
   AddCost(dispatch_.ledger(), values);
@@ -293,6 +300,7 @@ void Coordinator::FinalEvaluation() {
   for (const auto& [tag, strict] : evaluation.strict_by_tag) {
     progress_.Line(fmt::format("  {:<14} {:.3f}", tag, strict));
   }
+  progress_.Line(fmt::format("Held-out reward {:.3f} -> {:.3f}", state_.first_reward, evaluation.reward));
   progress_.Line(dispatch_.ledger().Table());
   progress_.Line(fmt::format("finished {} iterations in {}{}", config_.run.iterations, DescribeSeconds(Elapsed()),
                              CountWarnings() > 0 ? fmt::format(", {} warnings", CountWarnings()) : std::string()));

@@ -9,12 +9,13 @@
 
 #include "config/config.hpp"
 #include "driver/dispatch.hpp"
-#include "driver/evaluation.hpp"
-#include "driver/iteration_plan.hpp"
-#include "driver/progress.hpp"
-#include "driver/run_record.hpp"
-#include "driver/run_state.hpp"
+#include "driver/resources.hpp"
+#include "plan/iteration_plan.hpp"
 #include "plan/prompt_sampler.hpp"
+#include "record/progress.hpp"
+#include "record/run_record.hpp"
+#include "record/run_state.hpp"
+#include "reward/evaluation.hpp"
 
 namespace spotlight {
 
@@ -62,7 +63,6 @@ class Coordinator {
   int last_pictures_ = -1;
   double last_record_seconds_ = 0;
   double longest_iteration_ = 0;
-  Evaluation last_evaluation_;
 };
 
 }  // namespace spotlight

@@ -11,9 +11,10 @@
 #include "base/log.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
-#include "driver/progress.hpp"
 #include "driver/resources.hpp"
+#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
+#include "record/progress.hpp"
 #include "rollout/sampler.hpp"
 #include "train/trainer.hpp"
 
@@ -50,10 +51,8 @@ double ResidentBytes() {
 
 }  // namespace
 
-int ThreadsPerRank(const CommandLine& command, const World& world) {
-  int threads = 0;
-  if (!command.input.empty()) threads = ReadInput(command.input, command.overrides).device.threads;
-  if (threads > 0) return threads;
+int ThreadsPerRank(const Config& config, const World& world) {
+  if (config.device.threads > 0) return config.device.threads;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return std::max(1, cores / world.local_ranks());
 }
@@ -106,6 +105,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
 int DryRun(const CommandLine& command, const World& world) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
+  StartKernels(ThreadsPerRank(config, world));
   const Resources resources = LoadResources(config);
   if (world.rank() != 0) return kExitFinished;
   const DitLayout& layout = *resources.layout;

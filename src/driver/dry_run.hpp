@@ -11,7 +11,7 @@
 namespace spotlight {
 
 // Threads of this rank: device/threads, or the node's cores shared by its ranks.
-int ThreadsPerRank(const CommandLine& command, const World& world);
+int ThreadsPerRank(const Config& config, const World& world);
 
 // Bytes of one rank.
 struct MemoryEstimate {

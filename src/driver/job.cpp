@@ -15,35 +15,16 @@
 #include "config/input.hpp"
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
-#include "driver/run_directory.hpp"
+#include "driver/dry_run.hpp"
 #include "driver/signals.hpp"
 #include "driver/worker.hpp"
 #include "kernels/runtime.hpp"
+#include "record/run_directory.hpp"
 
 namespace spotlight {
 namespace {
 
 using Attributes = std::map<std::string, std::string>;
-
-// The input of a resumed run: the file of the command line, else the checkpoint's own; what may not change must not.
-Config ResumedConfig(const CommandLine& command, const RunState& state, const std::string& directory) {
-  const std::string name = directory + " (checkpoint's input)";
-  const Config before = ReadInputText(state.input, name, {});
-  Config config = command.input.empty() ? ReadInputText(state.input, name, command.overrides)
-                                        : ReadInput(command.input, command.overrides);
-  config.run.directory = directory;
-  std::string fixed;
-  for (const Difference& difference : CompareConfigs(before, config)) {
-    if (difference.on_resume != OnResume::kFixedOnResume) continue;
-    fixed += fmt::format("{}{} (was {}, now {})", fixed.empty() ? "" : ", ", difference.key, difference.first,
-                         difference.second);
-  }
-  if (!fixed.empty()) {
-    throw UserError("a resumed run must keep these settings: " + fixed +
-                    ". Start a new run in another directory to change them");
-  }
-  return config;
-}
 
 // Paths may change on resume, what is read through them may not.
 void RequireSameContents(const RunState& state, const Resources& resources, const Config& config) {
@@ -74,7 +55,7 @@ Start PrepareStart(const CommandLine& command) {
   start.restart = FindRestart(command);
   if (start.restart) {
     start.state = LoadRunState(start.restart->checkpoint());
-    start.config = ResumedConfig(command, start.state, start.restart->directory);
+    start.config = ResumedConfig(command, start.state.input, start.restart->directory);
     ++start.state.restarts;
   } else {
     start.config = ReadInput(command.input, command.overrides);
@@ -129,7 +110,8 @@ OptimizerState StartState(const Start& start, const Resources& resources) {
 int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<Role>& roles,
                    std::uint64_t run_id, Server& server, OptimizerState state, const Attributes& attributes) {
   const std::string& directory = start.config.run.directory;
-  RunRecord record(directory, start.config, resources);
+  RunRecord record(directory,
+                   {start.config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
   if (start.restart) {
     record.Resume(static_cast<int>(start.state.next_iteration), attributes);
   } else {
@@ -164,7 +146,10 @@ int RunWorker(const Config& config, const Resources& resources, World& world, st
   const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
   Worker worker(config, resources, world, run_id, state);
   state = {};
-  return worker.Run(*client);
+  LogLine(fmt::format("{}, {} thread(s)", ProcessName(), KernelThreads()));
+  const int code = worker.Run(*client);
+  LogLine(fmt::format("left with code {}", code));
+  return code;
 }
 
 }  // namespace
@@ -175,6 +160,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   Start start = PrepareStart(command);
   CheckRanks(start.config, world.size());
   world.AssignRoles(start.config.ranks.trainers);
+  StartKernels(ThreadsPerRank(start.config, world));
   const Resources resources = LoadResources(start.config);
   if (start.restart) RequireSameContents(start.state, resources, start.config);
   start.state.contents = resources.contents;
@@ -210,10 +196,14 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   PrintBanner(start.config, resources, world, directory,
               start.restart ? start.restart->problems : std::vector<std::string>{});
   if (start.restart) LogLine(fmt::format("resuming at iteration {}", start.state.next_iteration));
-  Attributes attributes = {
-      {"command_line", command_text}, {"hosts", world.host()}, {"restart_count", std::to_string(start.state.restarts)}};
-  if (world.size() > 1)
+  Attributes attributes = {{"command_line", command_text},
+                           {"hosts", world.host()},
+                           {"mpi", MpiVersion()},
+                           {"restart_count", std::to_string(start.state.restarts)}};
+  for (const auto& [key, hash] : resources.contents) attributes["hash of " + key] = hash;
+  if (world.size() > 1) {
     return RunCoordinator(start, resources, world, roles, run_id, *network, std::move(state), attributes);
+  }
   Worker worker(start.config, resources, world, run_id, state);
   const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });
   return RunCoordinator(start, resources, world, roles, run_id, *local, std::move(state), attributes);
@@ -222,6 +212,8 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
 int CheckJob(const CommandLine& command, const World& world) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
+  if (world.size() > 1) CheckRanks(config, world.size());
+  StartKernels(ThreadsPerRank(config, world));
   const Resources resources = LoadResources(config);
   if (world.rank() != 0) return kExitFinished;
   const auto describe = [](const PromptList& list) {

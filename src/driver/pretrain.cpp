@@ -13,9 +13,8 @@
 #include "config/check.hpp"
 #include "config/dump.hpp"
 #include "config/input.hpp"
-#include "driver/evaluation.hpp"
+#include "driver/dry_run.hpp"
 #include "driver/resources.hpp"
-#include "driver/run_directory.hpp"
 #include "driver/signals.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -23,8 +22,11 @@
 #include "io/json_file.hpp"
 #include "io/safetensors.hpp"
 #include "io/state_file.hpp"
+#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
 #include "plan/prompt_sampler.hpp"
+#include "record/run_directory.hpp"
+#include "reward/evaluation.hpp"
 #include "reward/shape_world.hpp"
 #include "train/flow_matching.hpp"
 
@@ -144,7 +146,7 @@ Evaluation Pretraining::Evaluate(const std::vector<float>& weights) const {
   }
   Sampler sampler(config_, SchedulerConfig{}, layout_, {});
   std::vector<Sample> samples;
-  const std::vector<Request> requests = EvaluationRequests(config_, prompts, 0, 0);
+  const std::vector<Request> requests = EvaluationRequests(config_, prompts.prompts, 0, 0);
   const std::size_t batch = static_cast<std::size_t>(config_.sampler.batch);
   for (std::size_t from = 0; from < requests.size(); from += batch) {
     const std::vector<Request> part(requests.begin() + static_cast<Index>(from),
@@ -157,7 +159,7 @@ Evaluation Pretraining::Evaluate(const std::vector<float>& weights) const {
       samples.push_back({.request = part[i], .reward = score.total, .terms = score.terms});
     }
   }
-  return SummarizeEvaluation(samples, reward_, prompts);
+  return SummarizeEvaluation(samples, reward_.names(), prompts.prompts);
 }
 
 void Pretraining::SaveCheckpoint() {
@@ -247,13 +249,14 @@ int RunPretrain(const CommandLine& command, World& world) {
   if (world.size() > 1) throw UserError("pretrain runs in one process: start it without mpirun");
   const std::optional<Restart> restart = FindRestart(command);
   Config config;
-  if (command.input.empty() && restart) {
+  if (restart) {
     const StateFile file = StateFile::Load(restart->checkpoint() + "/pretrain.h5");
-    config = ReadInputText(file.Text("input"), restart->directory + " (checkpoint's input)", command.overrides);
+    config = ResumedConfig(command, file.Text("input"), restart->directory);
   } else {
     config = ReadInput(command.input, command.overrides);
   }
   CheckPretrain(config);
+  StartKernels(ThreadsPerRank(config, world));
   const std::string directory = restart ? restart->directory : RunDirectory(config, command.input);
   if (!restart) {
     if (!ListCheckpoints(directory).empty()) {
@@ -278,6 +281,7 @@ int RunPretrain(const CommandLine& command, World& world) {
 int CheckPretrainJob(const CommandLine& command) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckPretrain(config);
+  StartKernels(1);
   const Pretraining pretraining(config, "");
   LogLine(fmt::format("{}: all settings are allowed, all files are there", command.input));
   return kExitFinished;

@@ -12,6 +12,7 @@
 #include "io/atomic_file.hpp"
 #include "io/json_file.hpp"
 #include "io/safetensors.hpp"
+#include "plan/prompt_sampler.hpp"
 
 namespace spotlight {
 namespace {
@@ -34,7 +35,7 @@ void RequireFolder(const std::string& path) {
   const std::string nearest = NearestName(fs::path(path).filename().string(), names);
   throw UserError("model/path = " + path + ": no such folder" +
                   (nearest.empty() ? "" : "; did you mean " + (parent / nearest).string() + "?") +
-                  " It must hold config.json and the weights as diffusers saves them");
+                  (nearest.empty() ? ". " : " ") + "It must hold config.json and the weights as diffusers saves them");
 }
 
 // The scores that every report shows beside the reward that is trained on, where the prompts allow them.
@@ -46,7 +47,7 @@ RewardConfig WithReportedTerms(const RewardConfig& config, const ConditionedProm
       if (prompt.include.empty() || !prompt.rewards.empty()) return scored;
     }
   }
-  for (const std::string name : {"geneval_strict", "geneval_soft"}) {
+  for (const std::string name : {"geneval_strict", "geneval_soft", "geneval_tidy"}) {
     bool listed = false;
     for (const WeightedName& term : scored.terms) listed = listed || term.name == name;
     if (!listed) scored.terms.push_back({name, 0.0});
@@ -138,6 +139,9 @@ Resources LoadResources(const Config& config) {
   resources.train = Condition(resources.train_file, text);
   resources.eval = Condition(resources.eval_file, text);
   if (config.sampler.guidance > 1) resources.negative = text.Embed(config.sampler.negative_prompt);
+
+  // Throws if the prompts or the tags' weights do not give that many.
+  PromptSampler(resources.train.prompts, config.prompts.tag_weights, config.run.seed).Draw(0, config.group.prompts);
 
   std::string detector_path = config.reward.detector;
   if (detector_path.empty()) detector_path = config.model.path + "/detector.safetensors";

@@ -1,4 +1,4 @@
-#include "driver/run_state.hpp"
+#include "record/run_state.hpp"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ CPP = {".hpp", ".cpp", ".cu", ".cuh"}
 SOURCE = CPP | {".py", ".sh", ".cmake"}
 SOURCE_FOLDERS = ("src", "kernels", "io", "tests", "scripts", "cmake", "slurm")
 
-EVERYTHING = {"base", "config", "comm", "schedule", "plan", "model", "rollout", "reward", "train", "publish", "sim",
+EVERYTHING = {"base", "config", "comm", "schedule", "plan", "model", "rollout", "reward", "train", "publish", "sim", "record",
               "driver", "kernels", "io"}
 # Room -> rooms that it may include, itself aside (docs/design.md, "Layout").
 MAY_INCLUDE = {
@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "reward": {"base", "config"},
     "train": {"base", "config", "kernels", "model", "comm"},
     "publish": {"base", "model", "comm"},
+    "record": {"base", "config", "io", "model", "plan", "reward"},
     "sim": {"base", "config", "schedule", "plan"},
     "driver": EVERYTHING,
     "kernels": {"base"},

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "driver/evaluation.hpp"
 #include "io/run_file.hpp"
 #include "plan/ledger.hpp"
+#include "reward/evaluation.hpp"
 
 namespace spotlight {
 
 // The fixed columns, and one eval_strict_<tag> for each tag of the held-out prompts.
-std::vector<Column> HistoryColumns(const ConditionedPrompts& eval);
+std::vector<Column> HistoryColumns(const std::vector<Prompt>& eval);
 
 void AddEvaluation(const Evaluation& evaluation, std::map<std::string, double>& values);
 // Totals of the run so far.

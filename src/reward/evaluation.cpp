@@ -1,4 +1,4 @@
-#include "driver/evaluation.hpp"
+#include "reward/evaluation.hpp"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@ namespace spotlight {
 namespace {
 
 // Place of a term in Sample::terms, or -1.
-int TermIndex(const Reward& reward, const std::string& name) {
-  const auto found = std::find(reward.names().begin(), reward.names().end(), name);
-  return found == reward.names().end() ? -1 : static_cast<int>(found - reward.names().begin());
+int TermIndex(const std::vector<std::string>& terms, const std::string& name) {
+  const auto found = std::find(terms.begin(), terms.end(), name);
+  return found == terms.end() ? -1 : static_cast<int>(found - terms.begin());
 }
 
 struct Mean {
@@ -33,9 +33,9 @@ struct Mean {
 
 }  // namespace
 
-std::vector<Request> EvaluationRequests(const Config& config, const ConditionedPrompts& prompts,
+std::vector<Request> EvaluationRequests(const Config& config, const std::vector<Prompt>& prompts,
                                         std::uint64_t weight_version, int pictures) {
-  const std::size_t count = prompts.prompts.size();
+  const std::size_t count = prompts.size();
   const std::size_t shown = std::min(count, static_cast<std::size_t>(std::max(0, pictures)));
   std::vector<bool> keep(count, false);
   for (std::size_t i = 0; i < shown; ++i) keep[i * count / shown] = true;
@@ -52,10 +52,11 @@ std::vector<Request> EvaluationRequests(const Config& config, const ConditionedP
   return requests;
 }
 
-Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const Reward& reward,
-                               const ConditionedPrompts& prompts) {
-  const int strict_term = TermIndex(reward, "geneval_strict"), soft_term = TermIndex(reward, "geneval_soft");
-  Mean total, strict, soft;
+Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const std::vector<std::string>& terms,
+                               const std::vector<Prompt>& prompts) {
+  const int strict_term = TermIndex(terms, "geneval_strict"), soft_term = TermIndex(terms, "geneval_soft");
+  const int tidy_term = TermIndex(terms, "geneval_tidy");
+  Mean total, strict, soft, tidy;
   std::map<std::string, Mean> by_tag;
   Evaluation evaluation;
   for (const Sample& sample : samples) {
@@ -63,15 +64,17 @@ Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const Reward&
     if (strict_term >= 0) {
       const double value = sample.terms[static_cast<std::size_t>(strict_term)];
       strict.Add(value);
-      by_tag[prompts.prompts[sample.request.prompt_index].tag].Add(value);
+      by_tag[prompts[sample.request.prompt_index].tag].Add(value);
     }
     if (soft_term >= 0) soft.Add(sample.terms[static_cast<std::size_t>(soft_term)]);
+    if (tidy_term >= 0) tidy.Add(sample.terms[static_cast<std::size_t>(tidy_term)]);
     if (sample.request.keep_image) evaluation.pictures.push_back(sample);
   }
   evaluation.reward = total.mean();
   evaluation.strict = strict.mean();
   evaluation.strict_error = strict.error();
   evaluation.soft = soft.mean();
+  evaluation.tidy = tidy.mean();
   evaluation.images = static_cast<int>(samples.size());
   for (const auto& [tag, mean] : by_tag) evaluation.strict_by_tag[tag] = mean.mean();
   return evaluation;

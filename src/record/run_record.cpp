@@ -1,4 +1,4 @@
-#include "driver/run_record.hpp"
+#include "record/run_record.hpp"
 
 #include <fmt/format.h>
 
@@ -6,30 +6,28 @@
 #include <filesystem>
 
 #include "config/dump.hpp"
-#include "driver/history.hpp"
 #include "io/atomic_file.hpp"
 #include "io/image_file.hpp"
 #include "io/provenance.hpp"
+#include "record/history.hpp"
 
 namespace spotlight {
 
-RunRecord::RunRecord(std::string directory, const Config& config, const Resources& resources)
-    : directory_(std::move(directory)), config_(config), resources_(resources), run_file_(directory_ + "/run.h5") {}
+RunRecord::RunRecord(std::string directory, const RecordedInputs& inputs)
+    : directory_(std::move(directory)), inputs_(inputs), run_file_(directory_ + "/run.h5") {}
 
 void RunRecord::Create(const std::map<std::string, std::string>& attributes) {
   std::map<std::string, std::string> all = Provenance();
   all.insert(attributes.begin(), attributes.end());
-  all["input"] = DumpConfig(config_);
-  all["train_prompts_hash"] = resources_.train_file.hash;
-  all["eval_prompts_hash"] = resources_.eval_file.hash;
+  all["input"] = DumpConfig(inputs_.config);
   WriteFileAtomically(directory_ + "/input.resolved.ini", all["input"]);
-  run_file_.Create(all, HistoryColumns(resources_.eval), resources_.reward->names());
-  run_file_.WritePrompts(resources_.train.prompts);
+  run_file_.Create(all, HistoryColumns(inputs_.eval_prompts), inputs_.reward_terms);
+  run_file_.WritePrompts(inputs_.train_prompts);
   history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
 }
 
 void RunRecord::Resume(int step, const std::map<std::string, std::string>& attributes) {
-  WriteFileAtomically(directory_ + "/input.resolved.ini", DumpConfig(config_));
+  WriteFileAtomically(directory_ + "/input.resolved.ini", DumpConfig(inputs_.config));
   history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
   history_->TruncateAfter(step - 1);
   run_file_.TruncateAfter(step - 1);
@@ -49,7 +47,7 @@ void RunRecord::AddIteration(const IterationPlan& plan, const std::map<std::stri
     const Sample& sample = samples[i];
     const double advantage = advantages.values[i];
     rows.push_back({.step = plan.iteration,
-                    .prompt_id = resources_.train.prompts[sample.request.prompt_index].id,
+                    .prompt_id = inputs_.train_prompts[sample.request.prompt_index].id,
                     .prompt_index = sample.request.prompt_index,
                     .group = static_cast<std::int64_t>(i / images),
                     .seed = sample.request.seed,
@@ -71,7 +69,7 @@ void RunRecord::AddPictures(int step, const Evaluation& evaluation) {
   std::vector<Image> images;
   std::vector<std::string> captions;
   for (const Sample& sample : evaluation.pictures) {
-    const Prompt& prompt = resources_.eval.prompts[sample.request.prompt_index];
+    const Prompt& prompt = inputs_.eval_prompts[sample.request.prompt_index];
     images.push_back(sample.image);
     captions.push_back(fmt::format("{} | {:.2f}", prompt.text, sample.reward));
     const std::map<std::string, std::string> text = {{"prompt", prompt.text},

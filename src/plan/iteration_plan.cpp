@@ -1,4 +1,4 @@
-#include "driver/iteration_plan.hpp"
+#include "plan/iteration_plan.hpp"
 
 #include <limits>
 #include <map>

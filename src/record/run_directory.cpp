@@ -1,4 +1,4 @@
-#include "driver/run_directory.hpp"
+#include "record/run_directory.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "config/dump.hpp"
+#include "config/input.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 
@@ -72,6 +74,23 @@ std::optional<Restart> FindRestart(const CommandLine& command) {
   }
   restart.step = *step;
   return restart;
+}
+
+Config ResumedConfig(const CommandLine& command, const std::string& input_text, const std::string& directory) {
+  const std::string name = directory + " (checkpoint's input)";
+  const Config before = ReadInputText(input_text, name, {});
+  Config config = command.input.empty() ? ReadInputText(input_text, name, command.overrides)
+                                        : ReadInput(command.input, command.overrides);
+  config.run.directory = directory;
+  std::string fixed;
+  for (const Difference& difference : CompareConfigs(before, config)) {
+    if (difference.on_resume != OnResume::kFixedOnResume) continue;
+    fixed += fmt::format("{}{} (was {}, now {})", fixed.empty() ? "" : ", ", difference.key, difference.first,
+                         difference.second);
+  }
+  if (fixed.empty()) return config;
+  throw UserError("a resumed run must keep these settings: " + fixed +
+                  ". Start a new run in another directory to change them");
 }
 
 std::string RunDirectory(const Config& config, const std::string& input_path) {

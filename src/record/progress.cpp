@@ -1,4 +1,4 @@
-#include "driver/progress.hpp"
+#include "record/progress.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>

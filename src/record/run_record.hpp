@@ -7,17 +7,25 @@
 #include <vector>
 
 #include "config/config.hpp"
-#include "driver/evaluation.hpp"
-#include "driver/iteration_plan.hpp"
 #include "io/history_log.hpp"
 #include "io/run_file.hpp"
 #include "plan/advantage.hpp"
+#include "plan/iteration_plan.hpp"
+#include "reward/evaluation.hpp"
 
 namespace spotlight {
 
+// What the record says about the run's inputs; must outlive it.
+struct RecordedInputs {
+  const Config& config;
+  const std::vector<Prompt>& train_prompts;
+  const std::vector<Prompt>& eval_prompts;
+  const std::vector<std::string>& reward_terms;
+};
+
 class RunRecord {
  public:
-  RunRecord(std::string directory, const Config& config, const Resources& resources);
+  RunRecord(std::string directory, const RecordedInputs& inputs);
 
   // A new run: makes the files. `attributes`: provenance beside io/provenance.hpp's.
   void Create(const std::map<std::string, std::string>& attributes);
@@ -36,8 +44,7 @@ class RunRecord {
 
  private:
   std::string directory_;
-  const Config& config_;
-  const Resources& resources_;
+  RecordedInputs inputs_;
   RunFile run_file_;
   std::unique_ptr<HistoryLog> history_;
 };

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "driver/iteration_plan.hpp"
+#include "plan/iteration_plan.hpp"
 #include "plan/ledger.hpp"
 
 namespace spotlight {

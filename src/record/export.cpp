@@ -1,4 +1,4 @@
-#include "driver/export.hpp"
+#include "record/export.hpp"
 
 #include <fmt/format.h>
 

@@ -21,6 +21,10 @@ struct Restart {
 // of its checkpoint folders. UserError if there is nothing to resume; FileError if all checkpoints are damaged.
 std::optional<Restart> FindRestart(const CommandLine& command);
 
+// The input of a resumed run: the command line's file, else the checkpoint's own, `input_text`; then the overrides.
+// UserError if a setting changes that must not (config/fields.hpp says which).
+Config ResumedConfig(const CommandLine& command, const std::string& input_text, const std::string& directory);
+
 // run/<input stem>-<yyyymmdd>-<hhmmss>, or what the input says.
 std::string RunDirectory(const Config& config, const std::string& input_path);
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/prompt.hpp"
 #include "base/request.hpp"
 #include "config/config.hpp"
-#include "driver/resources.hpp"
 
 namespace spotlight {
 
@@ -15,6 +15,7 @@ struct Evaluation {
   double reward = 0;
   double strict = 0, strict_error = 0;  // mean over images and its standard error; NaN without GenEval prompts
   double soft = 0;
+  double tidy = 0;  // falls when the policy learns to draw more than it was asked for
   std::map<std::string, double> strict_by_tag;
   int images = 0;
   std::vector<Sample> pictures;  // those that were asked to be kept, in request order
@@ -22,11 +23,12 @@ struct Evaluation {
 
 // eval/seeds requests for each held-out prompt, with the evaluation weights of a version. `pictures` of them, spread
 // evenly over the prompts, bring their image.
-std::vector<Request> EvaluationRequests(const Config& config, const ConditionedPrompts& prompts,
+std::vector<Request> EvaluationRequests(const Config& config, const std::vector<Prompt>& prompts,
                                         std::uint64_t weight_version, int pictures);
 
-Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const Reward& reward,
-                               const ConditionedPrompts& prompts);
+// `terms`: names of Sample::terms.
+Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const std::vector<std::string>& terms,
+                               const std::vector<Prompt>& prompts);
 
 // "score 0.602 +- 0.031", or the reward where the prompts have no GenEval metadata.
 std::string DescribeScore(const Evaluation& evaluation);

@@ -1,14 +1,15 @@
-#include "driver/history.hpp"
+#include "record/history.hpp"
 
 #include <set>
 
 namespace spotlight {
 
-std::vector<Column> HistoryColumns(const ConditionedPrompts& eval) {
+std::vector<Column> HistoryColumns(const std::vector<Prompt>& eval) {
   std::vector<Column> columns = {
       {"eval_strict", "1", "held-out images that satisfy their prompt (GenEval), evaluation weights of this step"},
       {"eval_strict_se", "1", "standard error of eval_strict"},
       {"eval_soft", "1", "held-out mean share of satisfied conditions"},
+      {"eval_tidy", "1", "held-out mean of geneval_tidy: 1 - extra objects / wanted objects"},
       {"eval_reward", "1", "held-out mean training reward"},
       {"reward_mean", "1", "mean reward of the iteration's rollouts"},
       {"reward_std", "1", "standard deviation of the iteration's rewards"},
@@ -43,7 +44,7 @@ std::vector<Column> HistoryColumns(const ConditionedPrompts& eval) {
       {"cost_price", "currency", "price of both, in the currency of cost/currency"},
   };
   std::set<std::string> tags;
-  for (const Prompt& prompt : eval.prompts) tags.insert(prompt.tag);
+  for (const Prompt& prompt : eval) tags.insert(prompt.tag);
   for (const std::string& tag : tags) {
     if (!tag.empty()) columns.push_back({"eval_strict_" + tag, "1", "eval_strict of the prompts tagged " + tag});
   }
@@ -54,6 +55,7 @@ void AddEvaluation(const Evaluation& evaluation, std::map<std::string, double>& 
   values["eval_strict"] = evaluation.strict;
   values["eval_strict_se"] = evaluation.strict_error;
   values["eval_soft"] = evaluation.soft;
+  values["eval_tidy"] = evaluation.tidy;
   values["eval_reward"] = evaluation.reward;
   for (const auto& [tag, strict] : evaluation.strict_by_tag) {
     if (!tag.empty()) values["eval_strict_" + tag] = strict;
