@@ -163,8 +163,9 @@ int DryRun(const CommandLine& command, const World& world) {
     sample.steps = std::move(denoised[i].steps);
     samples.push_back({std::move(sample), i % 2 == 0 ? 1.0 : -1.0});
   }
+  trainer.Train(0, samples, resources.train.conditions);  // warms up: buffers, the matrix library's kernels
   start = std::chrono::steady_clock::now();
-  trainer.Train(0, samples, resources.train.conditions);
+  trainer.Train(1, samples, resources.train.conditions);
   const double pair_seconds = SecondsSince(start) / static_cast<double>(batch.size()) / config.sampler.window_size;
 
   const double evaluations = config.eval.every > 0 ? 1.0 / config.eval.every : 0;
