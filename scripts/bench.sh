@@ -22,10 +22,10 @@ processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 echo "$(nproc) cores, $processor, load $(cut -d' ' -f1 /proc/loadavg)"
 for n in "${threads[@]}"; do
   export OMP_NUM_THREADS=$n
-  build/cpu-release/bench_iteration >"$work/ours"
+  build/cpu-release/tests/bench/bench_iteration >"$work/ours"
   python $bench/pytorch_iteration.py inputs/models/tiny-shapes --threads "$n" >"$work/theirs"
   python $bench/compare.py "$work/ours" "$work/theirs" PyTorch
-  build/cpu-release/bench_block >"$work/ours"
+  build/cpu-release/tests/bench/bench_block >"$work/ours"
   python $bench/diffusers_block.py --threads "$n" --repeats 5 >"$work/theirs"
   python $bench/compare.py "$work/ours" "$work/theirs" diffusers
 done

@@ -182,7 +182,7 @@ void Fields(A& archive, Field<A, TrainSample>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Pull>& m) {
-  archive(m.rank, m.role, m.capacity, m.weight_version, m.busy_seconds);
+  archive(m.rank, m.role, m.capacity, m.busy_seconds);
 }
 template <class A>
 void Fields(A& archive, Field<A, Work>& m) {

@@ -38,7 +38,6 @@ struct Pull {
   std::uint32_t rank = 0;
   Role role = Role::kExplorer;
   std::uint32_t capacity = 0;        // at most so many requests
-  std::uint64_t weight_version = 0;  // that the worker holds
   std::vector<double> busy_seconds;  // since its last Pull, by use in the order of plan/ledger.hpp's Use
 };
 

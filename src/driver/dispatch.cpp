@@ -213,7 +213,8 @@ void Dispatch::AcceptPush(const Push& push) {
 
 void Dispatch::AcceptTrained(Trained trained) {
   // All trainers hold the same bits; the first report is the one that is used.
-  if (trainers_left_-- == 0) return;
+  if (trainers_left_ == 0) return;
+  --trainers_left_;
   if (!trained_pending_) trained_pending_ = std::move(trained);
   if (trainers_left_ == 0) trained_ = std::exchange(trained_pending_, std::nullopt);
 }

@@ -50,7 +50,7 @@ Message Worker::Call(Client& coordinator, const Message& message) {
 
 bool Worker::Turn(Client& coordinator) {
   const Pull pull{static_cast<std::uint32_t>(world_.rank()), world_.role(),
-                  static_cast<std::uint32_t>(config_.sampler.batch), 0, busy_seconds_};
+                  static_cast<std::uint32_t>(config_.sampler.batch), busy_seconds_};
   const Message reply = Call(coordinator, pull);
   busy_seconds_.assign(kUses, 0.0);
   if (const auto* work = std::get_if<Work>(&reply)) {

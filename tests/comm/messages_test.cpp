@@ -35,7 +35,7 @@ std::vector<Message> AllMessages() {
   trained.metrics = {{"loss", 0.5}, {"grad", 2}};
   trained.weights = {1, 2};
   trained.ema_weights = {3};
-  return {Pull{1, Role::kTrainer, 8, 4, {0.5, 1}},
+  return {Pull{1, Role::kTrainer, 8, {0.5, 1}},
           Work{{FullSample().request}},
           Wait{250},
           Push{2, {FullSample(), FullSample()}},

@@ -29,7 +29,7 @@ class ScriptedServer : public Server {
 
 class DispatchTest : public testing::Test {
  protected:
-  Pull PullOf(std::uint32_t rank, Role role) { return {rank, role, 64, 0, {}}; }
+  Pull PullOf(std::uint32_t rank, Role role) { return {rank, role, 64, {}}; }
   void Serve() {
     dispatch_.ServeUntil([&] { return server_.script.empty(); }, [] {});
   }
