@@ -153,7 +153,11 @@ void RunOnThisThread(const Key& key, const float* a, const float* b, const float
 // Rows of C that one call of oneDNN computes. Of a plain A any number gives the same bits. Of a transposed A the order
 // within a row depends on the number of rows, so that number may depend on the shape only.
 std::int64_t RowsOfCall(const GemmShape& shape) {
-  if (shape.transpose_a) return shape.m >= 192 ? 192 : shape.k >= 256 ? 48 : 96;
+  if (shape.transpose_a) {
+    if (shape.m >= 768) return 192;
+    // Two calls for two threads where the product is worth it: 96 -> 48, 288 -> 144, 384 -> 192.
+    return shape.k >= 256 ? (shape.m / 2 + 47) / 48 * 48 : std::max<std::int64_t>(shape.m, 1);
+  }
   const std::int64_t threads = Kokkos::DefaultHostExecutionSpace().concurrency();
   const std::int64_t worthwhile = 2 * shape.m * shape.n * shape.k / kCallFlops;
   const std::int64_t calls = std::clamp<std::int64_t>(worthwhile, 1, threads);
