@@ -108,6 +108,15 @@ std::vector<Trainer::Pair> Trainer::ShuffledPairs(std::uint32_t iteration,
   return pairs;
 }
 
+std::vector<std::vector<Trainer::Pair>> Trainer::ByTextLength(std::span<const Pair> pairs,
+                                                              const std::vector<TextCondition>& conditions) {
+  std::map<Index, std::vector<Pair>> by_length;
+  for (const Pair& pair : pairs) by_length[conditions[pair.sample->sample.request.prompt_index].tokens].push_back(pair);
+  std::vector<std::vector<Pair>> groups;
+  for (auto& [tokens, group] : by_length) groups.push_back(std::move(group));
+  return groups;
+}
+
 std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std::vector<TrainSample>& samples,
                                              const std::vector<TextCondition>& conditions) {
   const std::vector<Pair> pairs = ShuffledPairs(iteration, samples);
@@ -123,9 +132,10 @@ std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std:
     Sums sums;
     for (std::size_t from = begin, j = 0; from < end; from += micro, ++j) {
       if (static_cast<int>(j % static_cast<std::size_t>(group_.size())) != group_.index()) continue;
-      const auto first = pairs.begin() + static_cast<Index>(from);
-      MicroBatch({first, first + static_cast<Index>(std::min(micro, end - from))},
-                 1.0 / static_cast<double>(end - begin), conditions, sums);
+      const std::span<const Pair> batch = std::span(pairs).subspan(from, std::min(micro, end - from));
+      for (const std::vector<Pair>& of_one_length : ByTextLength(batch, conditions)) {
+        MicroBatch(of_one_length, 1.0 / static_cast<double>(end - begin), conditions, sums);
+      }
     }
     if (group_.size() > 1) {
       group_.SumInOrder({gradient_.data(), static_cast<std::size_t>(gradient_.size())});

@@ -55,6 +55,9 @@ class Trainer {
   struct Sums;
 
   std::vector<Pair> ShuffledPairs(std::uint32_t iteration, const std::vector<TrainSample>& samples) const;
+  // Texts of different length never share a pass, as in the rollout: padding would change a sample's bits.
+  static std::vector<std::vector<Pair>> ByTextLength(std::span<const Pair> pairs,
+                                                     const std::vector<TextCondition>& conditions);
   void MicroBatch(const std::vector<Pair>& pairs, double pair_weight, const std::vector<TextCondition>& conditions,
                   Sums& sums);
   double ApplyUpdate();

@@ -81,5 +81,22 @@ TEST_F(ClippedPairs, AloneGiveNoGradient) {
   EXPECT_EQ(metrics.at("optim_grad_norm"), 0);
 }
 
+// Prompts of unlike length in one micro-batch: the gradient is that of training on both, whatever the pairs' order.
+TEST_F(ClippedPairs, TextsOfUnlikeLengthAreTrainedTogether) {
+  conditions_.push_back({5, Normals(3, 5 * 32, 1)});
+  std::vector<TrainSample> samples;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    samples.push_back(AboveTheClip(20 + i, -1.0));
+    samples.back().sample.request.prompt_index = static_cast<std::uint32_t>(i % 2);
+  }
+  const std::map<std::string, double> both = Train(samples);
+  EXPECT_EQ(both.at("policy_pairs"), 8);
+  EXPECT_GT(both.at("optim_grad_norm"), 0);
+  const double first = Train({samples[0], samples[2]}).at("policy_loss");
+  const double second = Train({samples[1], samples[3]}).at("policy_loss");
+  EXPECT_NE(first, second) << "the text matters";
+  EXPECT_NEAR(both.at("policy_loss"), (first + second) / 2, 1e-6);
+}
+
 }  // namespace
 }  // namespace spotlight
