@@ -140,15 +140,14 @@ Resources LoadResources(const Config& config) {
   resources.eval = Condition(resources.eval_file, text);
   if (config.sampler.guidance > 1) resources.negative = text.Embed(config.sampler.negative_prompt);
 
-  // Throws if the prompts or the tags' weights do not give that many.
-  PromptSampler(resources.train.prompts, config.prompts.tag_weights, config.run.seed).Draw(0, config.group.prompts);
-
   std::string detector_path = config.reward.detector;
   if (detector_path.empty()) detector_path = config.model.path + "/detector.safetensors";
   const bool has_detector = fs::exists(detector_path);
   for (const PromptList* file : {&resources.train_file, &resources.eval_file}) {
     CheckReward(config.reward, file->prompts, file->path, has_detector, detector_path);
   }
+  // Throws if the prompts or the tags' weights do not give that many.
+  PromptSampler(resources.train.prompts, config.prompts.tag_weights, config.run.seed).Draw(0, config.group.prompts);
   std::optional<ShapeDetector> detector;
   if (has_detector) detector.emplace(ReadSafetensors(detector_path), detector_path);
   const RewardConfig scored =

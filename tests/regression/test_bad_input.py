@@ -91,7 +91,7 @@ class BadInput(RunTest):
     def test_prompts_without_what_the_reward_needs(self):
         prompts = self.folder / "train.txt"
         prompts.write_text("a photo of a heart\n")
-        self.refused({"prompts/train": prompts}, "geneval_exact", "include", str(prompts))
+        self.refused({"prompts/train": prompts}, "geneval_mix", "include", f"{prompts}:1")
 
     def test_missing_detector(self):
         folder, _ = self.model()
