@@ -193,6 +193,7 @@ void H5File::WriteTexts(const std::string& dataset, const std::vector<std::strin
   H5Pset_create_intermediate_group(links, 1);
   const Id id(H5Dcreate2(id_, dataset.c_str(), type, space, links, H5P_DEFAULT, H5P_DEFAULT), path_, dataset, "create");
   std::vector<const char*> pointers;
+  pointers.reserve(values.size());
   for (const std::string& value : values) pointers.push_back(value.c_str());
   if (!values.empty() && H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) < 0) {
     Fail(path_, dataset, "write");
@@ -207,6 +208,7 @@ std::vector<std::string> H5File::ReadTexts(const std::string& dataset) const {
   if (pointers.empty()) return {};
   if (H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) < 0) Fail(path_, dataset, "read");
   std::vector<std::string> values;
+  values.reserve(pointers.size());
   for (const char* pointer : pointers) values.emplace_back(pointer == nullptr ? "" : pointer);
   H5Dvlen_reclaim(type, space, H5P_DEFAULT, pointers.data());
   return values;

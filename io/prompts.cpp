@@ -24,7 +24,7 @@ std::string TextOf(const json& object, const std::string& place, const char* key
   }
   if (!found->is_string())
     throw UserError(fmt::format("{}: \"{}\" is {}; a string is meant", place, key, Brief(*found)));
-  const std::string text = found->get<std::string>();
+  std::string text = found->get<std::string>();
   if (required && text.find_first_not_of(" \t") == std::string::npos) {
     throw UserError(fmt::format("{}: \"{}\" is empty", place, key));
   }

@@ -182,6 +182,7 @@ void RunFile::WriteHistory(H5File& file, std::int64_t step, const std::map<std::
 void RunFile::WriteRollouts(H5File& file, const std::vector<RolloutRow>& rows) const {
   ForEachRolloutColumn([&]<typename T>(const RolloutColumn<T>& column) {
     std::vector<T> values;
+    values.reserve(rows.size());
     for (const RolloutRow& row : rows) values.push_back(column.value(row));
     file.Append<T>(std::string("/rollouts/") + column.name, values);
   });
@@ -194,6 +195,7 @@ void RunFile::WriteRollouts(H5File& file, const std::vector<RolloutRow>& rows) c
   for (std::size_t term = 0; !order.empty(); ++term) {
     const std::size_t comma = std::min(order.find(','), order.size());
     std::vector<double> values;
+    values.reserve(rows.size());
     for (const RolloutRow& row : rows) values.push_back(row.terms.at(term));
     file.Append<double>("/rewards/" + order.substr(0, comma), values);
     order.erase(0, comma + 1);

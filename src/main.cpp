@@ -93,7 +93,8 @@ int Main(int argc, char** argv) {
   } catch (const CoordinatorLost& lost) {
     LogWarning(lost.what());  // into the log of this rank; one of them tells the user
     if (world.rank() == (world.coordinator() == 0 ? 1 : 0)) {
-      std::cerr << "spotlight: " << lost.what() << ": it was killed; go on with -r latest\n";
+      // Also where the coordinator has just left because of another rank: then its own line says so.
+      std::cerr << "spotlight: " << lost.what() << "; unless it said why, it was killed; go on with -r latest\n";
     }
     return world.FinishAlone(kExitStopped);
   } catch (const PeerLost& lost) {

@@ -38,7 +38,7 @@ zmq::message_t Adopt(Bytes bytes) {
   Bytes* raw = owned.get();
   zmq::message_t message(
       raw->data(), raw->size(), [](void*, void* hint) { delete static_cast<Bytes*>(hint); }, raw);
-  owned.release();  // the message owns it from here
+  static_cast<void>(owned.release());  // the message owns it from here
   return message;
 }
 

@@ -51,7 +51,7 @@ std::vector<IniEntry> SplitIni(const std::string& text, const std::string& name)
   std::string section;
   int line = 0;
   std::size_t begin = text.rfind("\xEF\xBB\xBF", 0) == 0 ? 3 : 0;  // a byte order mark
-  for (std::size_t end = begin; begin < text.size(); begin = end + 1) {
+  for (std::size_t end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     ++line;
     const std::string content = Trimmed(text.substr(begin, end - begin));

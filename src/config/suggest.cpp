@@ -12,6 +12,7 @@ namespace {
 
 std::vector<std::string> SectionNames(const std::vector<Section>& sections) {
   std::vector<std::string> names;
+  names.reserve(sections.size());
   for (const Section& section : sections) names.push_back(section.name);
   return names;
 }
