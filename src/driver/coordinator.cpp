@@ -161,7 +161,7 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
   }
   const AdvantageOptions options{.global_std = config_.train.advantage_std == TrainConfig::AdvantageStd::kGlobal,
                                  .clip = config_.train.advantage_clip};
-  const Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options);
+  Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options);
   double mean = 0, spread = 0, flat = 0, rho = 0;
   int correlated = 0;
   for (const double reward : rewards) mean += reward / static_cast<double>(rewards.size());
@@ -325,7 +325,7 @@ void Coordinator::SaveCheckpoint() {
 }
 
 std::string Coordinator::StopReason() const {
-  if (const std::string signal = StopSignal(); !signal.empty()) return signal;
+  if (std::string signal = StopSignal(); !signal.empty()) return signal;
   const double limit = static_cast<double>(config_.run.TimeLimitSeconds());
   // One more iteration and its checkpoint must fit.
   if (limit > 0 && Seconds(start_) + 1.5 * longest_iteration_ + last_record_seconds_ > limit) return "time limit";

@@ -7,7 +7,7 @@
 
 namespace spotlight {
 
-GuidedVelocity::GuidedVelocity(std::shared_ptr<const DitLayout> layout, double guidance, TextCondition negative,
+GuidedVelocity::GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
                                bool recompute)
     : guidance_(static_cast<float>(guidance)),
       negative_(std::move(negative)),

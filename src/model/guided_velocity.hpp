@@ -30,7 +30,8 @@ struct VelocityInput {
 class GuidedVelocity {
  public:
   // guidance <= 1: the conditional pass alone; `negative` is then not used.
-  GuidedVelocity(std::shared_ptr<const DitLayout> layout, double guidance, TextCondition negative, bool recompute);
+  GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
+                 bool recompute);
 
   // velocity [B, S, C]. keep: Backward follows.
   void Forward(const ParameterMemory& memory, const VelocityInput& input, bool keep, float* velocity);

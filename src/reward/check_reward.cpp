@@ -79,6 +79,7 @@ void CheckClauses(const std::string& place, const Prompt& prompt) {
 
 void CheckPrompt(const std::vector<WeightedName>& terms, const Prompt& prompt, const std::string& place) {
   std::vector<std::string> configured;
+  configured.reserve(terms.size());
   for (const WeightedName& entry : terms) configured.push_back(entry.name);
   for (const std::string& name : prompt.rewards) {
     if (std::ranges::find(configured, name) != configured.end()) continue;

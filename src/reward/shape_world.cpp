@@ -127,6 +127,7 @@ std::vector<Box> Place(const Prompt& prompt, const std::vector<Object>& objects,
 const std::vector<std::string>& ShapeNames() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list;
+    list.reserve(kNumShapes);
     for (const Shape& shape : kShapes) list.emplace_back(shape.name);
     return list;
   }();

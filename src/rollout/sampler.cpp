@@ -16,7 +16,7 @@ constexpr std::uint64_t kEvaluationSeed = 0;
 
 }  // namespace
 
-Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
+Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const std::shared_ptr<const DitLayout>& layout,
                  TextCondition negative)
     : config_(config),
       scheduler_(scheduler),

@@ -31,7 +31,7 @@ struct Denoised {
 
 class Sampler {
  public:
-  Sampler(const Config& config, const SchedulerConfig& scheduler, std::shared_ptr<const DitLayout> layout,
+  Sampler(const Config& config, const SchedulerConfig& scheduler, const std::shared_ptr<const DitLayout>& layout,
           TextCondition negative);
 
   // requests: one kind and one SDE window. Evaluation requests are ODE with eval/steps.

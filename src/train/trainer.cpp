@@ -40,8 +40,8 @@ struct Trainer::Sums {
   double ratio = 0, ratio_deviation = 0, ratio_max = 0;  // ratio_max: largest |ratio - 1|
 };
 
-Trainer::Trainer(const Config& config, std::shared_ptr<const DitLayout> layout, const ModelWeights& weights,
-                 TextCondition negative, TrainerGroup& group)
+Trainer::Trainer(const Config& config, const std::shared_ptr<const DitLayout>& layout, const ModelWeights& weights,
+                 const TextCondition& negative, TrainerGroup& group)
     : config_(config),
       model_(weights),
       group_(group),
@@ -113,6 +113,7 @@ std::vector<std::vector<Trainer::Pair>> Trainer::ByTextLength(std::span<const Pa
   std::map<Index, std::vector<Pair>> by_length;
   for (const Pair& pair : pairs) by_length[conditions[pair.sample->sample.request.prompt_index].tokens].push_back(pair);
   std::vector<std::vector<Pair>> groups;
+  groups.reserve(by_length.size());
   for (auto& [tokens, group] : by_length) groups.push_back(std::move(group));
   return groups;
 }

@@ -30,8 +30,8 @@ struct OptimizerState {
 
 class Trainer {
  public:
-  Trainer(const Config& config, std::shared_ptr<const DitLayout> layout, const ModelWeights& weights,
-          TextCondition negative, TrainerGroup& group);
+  Trainer(const Config& config, const std::shared_ptr<const DitLayout>& layout, const ModelWeights& weights,
+          const TextCondition& negative, TrainerGroup& group);
 
   void SetState(const OptimizerState& state);
   OptimizerState State() const;
