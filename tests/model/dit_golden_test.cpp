@@ -278,7 +278,7 @@ TEST(DitGoldenSet, IsThere) { EXPECT_GE(Cases().size(), 1u) << GoldenDir(); }
 
 TEST(LoraGolden, ForwardAndGradients) {
   const std::string folder = GoldenDir();
-  if (!fs::exists(folder + "/lora_case.safetensors")) return;
+  if (!InGoldenSet(folder + "/lora_case.safetensors")) return;
   const GoldenModel model = LoadGoldenLora();
   const std::vector<float>& adapter = model.adapter;
   const SafetensorsFile file(folder + "/lora_case.safetensors"), golden(folder + "/lora_grads.safetensors");

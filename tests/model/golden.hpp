@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,15 @@ namespace spotlight {
 inline std::string GoldenDir() {
   const char* dir = std::getenv("SPOTLIGHT_GOLDEN_DIR");
   return dir != nullptr ? dir : SPOTLIGHT_TEST_DATA_DIR "/golden";
+}
+
+// Whether `path` is in the set. The project's own set must have everything; another may leave parts out.
+inline bool InGoldenSet(const std::string& path) {
+  const bool there = std::filesystem::exists(path);
+  if (std::getenv("SPOTLIGHT_GOLDEN_DIR") == nullptr) {
+    EXPECT_TRUE(there) << path << " is missing";
+  }
+  return there;
 }
 
 // spec.json of the set.

@@ -16,7 +16,7 @@ namespace {
 
 TEST(PackGolden, BothWays) {
   const std::string path = GoldenDir() + "/pack_cfg.safetensors";
-  if (!std::filesystem::exists(path)) return;
+  if (!InGoldenSet(path)) return;
   const SafetensorsFile file(path);
   const HostTensor latents = file.Read("pack.latents"), packed = file.Read("pack.packed");
   const Index batch = latents.shape[0], channels = latents.shape[1], h = latents.shape[2] / 2, w = latents.shape[3] / 2;
@@ -29,7 +29,7 @@ TEST(PackGolden, BothWays) {
 
 TEST(GuidanceGolden, EveryScale) {
   const std::string path = GoldenDir() + "/pack_cfg.safetensors";
-  if (!std::filesystem::exists(path)) return;
+  if (!InGoldenSet(path)) return;
   const SafetensorsFile file(path);
   const HostTensor cond = file.Read("cfg.cond"), uncond = file.Read("cfg.uncond");
   const Index channels = cond.shape.back(), rows = static_cast<Index>(cond.data.size()) / channels;
@@ -48,7 +48,7 @@ TEST(GuidanceGolden, EveryScale) {
 // Guided ODE steps of the whole model: latents after each.
 TEST(PipelineGolden, LatentsAfterEachStep) {
   const std::string dir = GoldenDir();
-  if (!std::filesystem::exists(dir + "/pipeline.safetensors")) return;
+  if (!InGoldenSet(dir + "/pipeline.safetensors")) return;
   const SafetensorsFile file(dir + "/pipeline.safetensors");
   const GoldenModel model = LoadGoldenModel(GoldenSpec().at("pipeline").at("transformer"));
   const auto& layout = model.layout;

@@ -42,7 +42,7 @@ TEST(Schedule, QwenTables) {
 
 TEST(ScheduleGolden, EveryTable) {
   const std::string path = GoldenDir() + "/scheduler.safetensors";
-  if (!std::filesystem::exists(path)) return;
+  if (!InGoldenSet(path)) return;
   const SafetensorsFile file(path);
   const SchedulerConfig config = ReadSchedulerConfig(GoldenDir() + "/scheduler");
   int tables = 0;
@@ -79,7 +79,7 @@ std::vector<double> Doubles(const SafetensorsFile& file, const std::string& name
 
 TEST(SdeGolden, EveryCaseInDoubleAndInFloat) {
   const std::string path = GoldenDir() + "/sde.safetensors";
-  if (!std::filesystem::exists(path)) return;
+  if (!InGoldenSet(path)) return;
   const SafetensorsFile file(path);
   int cases = 0;
   for (const std::string& name : file.names()) {

@@ -17,7 +17,7 @@ namespace {
 
 TEST(GrpoGolden, StepAndGradients) {
   const std::string dir = GoldenDir();
-  if (!std::filesystem::exists(dir + "/grpo_step.safetensors")) return;
+  if (!InGoldenSet(dir + "/grpo_step.safetensors")) return;
   const SafetensorsFile file(dir + "/grpo_step.safetensors");
   const GoldenModel model = LoadGoldenLora();
   const auto& layout = model.layout;
