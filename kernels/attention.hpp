@@ -1,6 +1,7 @@
 // Joint softmax attention over text and image tokens (text first), forward and backward.
 //
-// Letters: B batch, H heads, D head size, T text tokens, S image tokens, N = T + S.
+// Letters: B batch, H heads, D head size; sample b has T_b text tokens and S_b image tokens, N_b = T_b + S_b. Attention
+// layout: sample b is [H, N_b, D], samples follow each other without gaps (kernels/token_rows.hpp).
 // softmax(q k^T / sqrt(D)) v per head; masked text tokens are invisible as keys to every query (as
 // queries they still run). Streaming softmax: no [N, N] matrix is kept; the log-sum-exp is saved.
 // A sample's result does not depend on the rest of the batch; key blocks are visited in a fixed order.
@@ -8,23 +9,23 @@
 
 #include <cstdint>
 
+#include "kernels/token_rows.hpp"
+
 namespace spotlight {
 
 struct AttentionShape {
-  std::int64_t batch = 0;      // B
+  TokenRows text, image;       // rows of both streams, of the same B samples
   std::int64_t heads = 0;      // H
   std::int64_t head_size = 0;  // D, a multiple of 2
-  std::int64_t text = 0;       // T
-  std::int64_t image = 0;      // S
 };
 
-// q, k, v: [B, H, N, D]. text_mask: [B, T] of 1 (real) and 0, or null for all real.
-// out_text [B, T, H*D] and out_image [B, S, H*D]; lse [B, H, N]. out_text may be null: the text's queries are then left
-// out, and their lse (the last block).
+// q, k, v in attention layout. text_mask: one of 1 (real) and 0 per text row, or null for all real.
+// out_text [text rows, H*D] and out_image [image rows, H*D]; lse: as q with D = 1. out_text may be null: the text's
+// queries are then left out, and their lse (the last block).
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse);
 
-// Gradients of q, k, v [B, H, N, D] (overwritten) from those of the outputs. dout_text may be null: the
+// Gradients of q, k, v in attention layout (overwritten) from those of the outputs. dout_text may be null: the
 // text output is not used (last block). out_* and lse are the forward's results.
 void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                        const std::uint8_t* text_mask, const float* out_text, const float* out_image, const float* lse,

@@ -55,26 +55,32 @@ class Scratch {
 // One head of one sample.
 struct Head {
   std::int64_t sample, index;
-  std::int64_t tokens, size, padded_size;  // N, D, and D rounded up to lanes
-  float scale;                             // 1 / sqrt(D)
+  std::int64_t text, tokens;       // T and N of the sample
+  std::int64_t row;                // of the head's first token in attention layout
+  std::int64_t size, padded_size;  // D, and D rounded up to lanes
+  float scale;                     // 1 / sqrt(D)
 };
 
 Head HeadOf(const AttentionShape& shape, std::int64_t item) {
-  return {.sample = item / shape.heads,
-          .index = item % shape.heads,
-          .tokens = shape.text + shape.image,
+  const std::int64_t sample = item / shape.heads, index = item % shape.heads;
+  const std::int64_t text = shape.text.tokens(sample), tokens = text + shape.image.tokens(sample);
+  return {.sample = sample,
+          .index = index,
+          .text = text,
+          .tokens = tokens,
+          .row = (shape.text.first[sample] + shape.image.first[sample]) * shape.heads + index * tokens,
           .size = shape.head_size,
           .padded_size = RoundUpToLanes(shape.head_size),
           .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size))};
 }
 
-// Where a token's part of this head lies in an output: text [B, T, H*D], image [B, S, H*D]. null if the text is.
+// Where a token's part of this head lies in an output [rows of its stream, H*D].
 template <typename Float>
 Float* OutputRow(const AttentionShape& shape, const Head& head, std::int64_t token, Float* text, Float* image) {
   const std::int64_t width = shape.heads * shape.head_size;
   const std::int64_t column = head.index * shape.head_size;
-  if (token < shape.text) return text + (head.sample * shape.text + token) * width + column;
-  return image + (head.sample * shape.image + token - shape.text) * width + column;
+  if (token < head.text) return text + (shape.text.first[head.sample] + token) * width + column;
+  return image + (shape.image.first[head.sample] + token - head.text) * width + column;
 }
 
 // The keys that queries may see, in order.
@@ -86,18 +92,18 @@ struct VisibleKeys {
 
 bool AnyMasked(const AttentionShape& shape, const Head& head, const std::uint8_t* text_mask) {
   if (text_mask == nullptr) return false;
-  const std::uint8_t* mask = text_mask + head.sample * shape.text;
-  return std::find(mask, mask + shape.text, 0) != mask + shape.text;
+  const std::uint8_t* mask = text_mask + shape.text.first[head.sample];
+  return std::find(mask, mask + head.text, 0) != mask + head.text;
 }
 
 // Calls body(token, place among the visible) for each visible key, in order.
 template <typename Body>
 std::int64_t ForEachVisible(const AttentionShape& shape, const Head& head, const std::uint8_t* text_mask,
                             const Body& body) {
-  const std::uint8_t* mask = text_mask + head.sample * shape.text;
+  const std::uint8_t* mask = text_mask + shape.text.first[head.sample];
   std::int64_t place = 0;
   for (std::int64_t token = 0; token < head.tokens; ++token) {
-    if (token >= shape.text || mask[token] != 0) body(token, place++);
+    if (token >= head.text || mask[token] != 0) body(token, place++);
   }
   return place;
 }
@@ -171,11 +177,11 @@ void ScaleLanes(std::int64_t rows, std::int64_t lanes, const float* factor, floa
   }
 }
 
-void ForwardItem(const AttentionShape& shape, std::int64_t item, std::int64_t begin, std::int64_t end, const float* q,
+// Queries [begin, end) of one head.
+void ForwardItem(const AttentionShape& shape, const Head& head, std::int64_t begin, std::int64_t end, const float* q,
                  const float* k, const float* v, const std::uint8_t* text_mask, float* out_text, float* out_image,
                  float* lse) {
-  const Head head = HeadOf(shape, item);
-  const std::int64_t offset = item * head.tokens * head.size;
+  const std::int64_t offset = head.row * head.size;
   const std::int64_t depth = head.padded_size;
   const bool masked = AnyMasked(shape, head, text_mask);
   Scratch scratch((masked ? 2 * head.tokens * head.size : 0) + 3 * kQueryBlock * depth + kKeyBlock * kQueryBlock +
@@ -212,7 +218,7 @@ void ForwardItem(const AttentionShape& shape, std::int64_t item, std::int64_t be
     TransposeLanes(depth, lanes, out_lanes, rows);
     for (std::int64_t i = 0; i < count; ++i) {
       std::copy_n(rows + i * depth, head.size, OutputRow(shape, head, first + i, out_text, out_image));
-      lse[item * head.tokens + first + i] = max[i] + std::log(sum[i]);
+      lse[head.row + first + i] = max[i] + std::log(sum[i]);
     }
   }
 }
@@ -226,7 +232,7 @@ struct BackwardArguments {
 
 void BackwardItem(const AttentionShape& shape, std::int64_t item, const BackwardArguments& arguments) {
   const Head head = HeadOf(shape, item);
-  const std::int64_t offset = item * head.tokens * head.size;
+  const std::int64_t offset = head.row * head.size;
   const std::int64_t depth = head.padded_size;
   const bool masked = AnyMasked(shape, head, arguments.text_mask);
   const bool in_place = !masked && depth == head.size;
@@ -250,7 +256,7 @@ void BackwardItem(const AttentionShape& shape, std::int64_t item, const Backward
   float* delta = scratch.Take(kQueryBlock);
 
   // Without a gradient of the text output its queries contribute exactly nothing.
-  const std::int64_t begin = arguments.dout_text == nullptr ? shape.text : 0;
+  const std::int64_t begin = arguments.dout_text == nullptr ? head.text : 0;
   std::fill_n(dq, begin * head.size, 0.0f);
   for (std::int64_t first = begin; first < head.tokens; first += kQueryBlock) {
     const std::int64_t count = std::min(kQueryBlock, head.tokens - first);
@@ -270,7 +276,7 @@ void BackwardItem(const AttentionShape& shape, std::int64_t item, const Backward
       delta[i] = LaneSum(head.size, [&](std::int64_t d) { return out[d] * dout[d]; });
     }
     std::fill_n(delta + count, lanes - count, 0.0f);
-    std::copy_n(arguments.lse + item * head.tokens + first, count, lse);
+    std::copy_n(arguments.lse + head.row + first, count, lse);
     std::fill_n(lse + count, lanes - count, 0.0f);
     for (std::int64_t key = 0; key < keys.count; key += kKeyBlock) {
       const std::int64_t block = std::min(kKeyBlock, keys.count - key);
@@ -296,8 +302,8 @@ void BackwardItem(const AttentionShape& shape, std::int64_t item, const Backward
     std::copy_n(dv_rows + place * depth, head.size, dv + token * head.size);
   };
   if (masked) {
-    std::fill_n(dk, shape.text * head.size, 0.0f);
-    std::fill_n(dv, shape.text * head.size, 0.0f);
+    std::fill_n(dk, head.text * head.size, 0.0f);
+    std::fill_n(dv, head.text * head.size, 0.0f);
     ForEachVisible(shape, head, arguments.text_mask, put);
   } else {
     for (std::int64_t token = 0; token < head.tokens; ++token) put(token, token);
@@ -305,8 +311,8 @@ void BackwardItem(const AttentionShape& shape, std::int64_t item, const Backward
 }
 
 void CheckShape(const AttentionShape& shape) {
-  SPOTLIGHT_REQUIRE(shape.batch >= 0 && shape.heads > 0 && shape.head_size > 0 && shape.text >= 0 && shape.image > 0,
-                    "attention needs heads, a head size and at least one image token");
+  SPOTLIGHT_REQUIRE(shape.heads > 0 && shape.head_size > 0 && shape.text.batch == shape.image.batch,
+                    "attention needs heads, a head size and the same samples in both streams");
 }
 
 }  // namespace
@@ -314,13 +320,13 @@ void CheckShape(const AttentionShape& shape) {
 void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
                       const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse) {
   CheckShape(shape);
-  const std::int64_t tokens = shape.text + shape.image;
-  const std::int64_t first = out_text == nullptr ? shape.text : 0;
-  const std::int64_t parts = (tokens - first + kItemQueries - 1) / kItemQueries;
-  ParallelFor("AttentionForward", shape.batch * shape.heads * parts, [&](std::int64_t item) {
-    const std::int64_t begin = first + item % parts * kItemQueries;
-    ForwardItem(shape, item / parts, begin, std::min(begin + kItemQueries, tokens), q, k, v, text_mask, out_text,
-                out_image, lse);
+  const std::int64_t most_tokens = shape.text.most_tokens() + shape.image.most_tokens();
+  const std::int64_t parts = (most_tokens + kItemQueries - 1) / kItemQueries;
+  ParallelFor("AttentionForward", shape.text.batch * shape.heads * parts, [&](std::int64_t item) {
+    const Head head = HeadOf(shape, item / parts);
+    const std::int64_t begin = (out_text == nullptr ? head.text : 0) + item % parts * kItemQueries;
+    const std::int64_t end = std::min(begin + kItemQueries, head.tokens);
+    if (begin < end) ForwardItem(shape, head, begin, end, q, k, v, text_mask, out_text, out_image, lse);
   });
 }
 
@@ -329,7 +335,7 @@ void AttentionBackward(const AttentionShape& shape, const float* q, const float*
                        const float* dout_text, const float* dout_image, float* dq, float* dk, float* dv) {
   CheckShape(shape);
   const BackwardArguments arguments{q, k, v, text_mask, out_text, out_image, lse, dout_text, dout_image, dq, dk, dv};
-  ParallelFor("AttentionBackward", shape.batch * shape.heads,
+  ParallelFor("AttentionBackward", shape.text.batch * shape.heads,
               [&](std::int64_t item) { BackwardItem(shape, item, arguments); });
 }
 

@@ -1,45 +1,56 @@
 // Memory that kernels work on. Host memory for the CPU back end; callers never assume so: they
-// fill and read buffers through CopyFromHost and CopyToHost only.
+// fill and read buffers through the functions here only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
+#include "base/bfloat16.hpp"
+#include "kernels/token_rows.hpp"
+
 namespace spotlight {
 
-// Owns `size` floats, 64-byte aligned. Contents are undefined after Resize. Move-only.
-class Buffer {
+// Owns `size` values, 64-byte aligned. Contents are undefined after Resize. Move-only.
+template <typename T>
+class BasicBuffer {
  public:
-  Buffer() = default;
-  explicit Buffer(std::int64_t size) { Resize(size); }
+  BasicBuffer() = default;
+  explicit BasicBuffer(std::int64_t size) { Resize(size); }
 
   // Keeps the memory if it is large enough, so that a loop with a varying batch allocates once.
   void Resize(std::int64_t size);
   void Zero();
 
-  float* data() { return data_.get(); }
-  const float* data() const { return data_.get(); }
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
   std::int64_t size() const { return size_; }
 
-  void CopyFromHost(std::span<const float> host);  // host.size() <= size()
-  void CopyToHost(std::span<float> host) const;
+  void CopyFromHost(std::span<const T> host);  // host.size() <= size()
+  void CopyToHost(std::span<T> host) const;
+  // `fill` writes values [offset, offset + size) through host memory; on the CPU straight into place.
+  void Fill(std::int64_t offset, std::int64_t size, const std::function<void(std::span<T>)>& fill);
 
  private:
   struct Free {
-    void operator()(float* pointer) const;
+    void operator()(T* pointer) const;
   };
-  std::unique_ptr<float, Free> data_;
+  std::unique_ptr<T, Free> data_;
   std::int64_t size_ = 0;
   std::int64_t capacity_ = 0;
 };
 
-// Of a buffer of `rows` rows of equal size, row `to` becomes a copy of row `from`.
-void CopyRow(Buffer& buffer, std::int64_t rows, std::int64_t from, std::int64_t to);
+using Buffer = BasicBuffer<float>;
+using Bfloat16Buffer = BasicBuffer<Bfloat16>;
+
+// `buffer` holds `width` values for each row: those of the samples `kept`, in ascending order, move to its front.
+void KeepRows(Buffer& buffer, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept);
 
 // Device-side operations on raw kernel memory.
 void CopyFloats(const float* from, float* to, std::int64_t size);
 void ZeroFloats(float* to, std::int64_t size);
+void RoundToBfloat16(std::int64_t size, const float* from, Bfloat16* to);
 
 }  // namespace spotlight

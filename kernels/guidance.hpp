@@ -6,11 +6,12 @@
 
 namespace spotlight {
 
-// cond, uncond, v: [rows, channels].
-void GuidanceForward(std::int64_t rows, std::int64_t channels, float scale, const float* cond, const float* uncond,
+// pairs [B, 2, size]: of each sample the conditional velocity, then the unconditional one; v [B, size] with `channels`
+// numbers a token.
+void GuidanceForward(std::int64_t batch, std::int64_t size, std::int64_t channels, float scale, const float* pairs,
                      float* v);
-// Through both norms and both branches; dcond, duncond are overwritten.
-void GuidanceBackward(std::int64_t rows, std::int64_t channels, float scale, const float* cond, const float* uncond,
-                      const float* dv, float* dcond, float* duncond);
+// Through both norms and both branches; dpairs [B, 2, size] is overwritten.
+void GuidanceBackward(std::int64_t batch, std::int64_t size, std::int64_t channels, float scale, const float* pairs,
+                      const float* dv, float* dpairs);
 
 }  // namespace spotlight

@@ -22,26 +22,28 @@ inline float Norm(std::int64_t channels, const float* x) {
 
 }  // namespace
 
-void GuidanceForward(std::int64_t rows, std::int64_t channels, float scale, const float* cond, const float* uncond,
+void GuidanceForward(std::int64_t batch, std::int64_t size, std::int64_t channels, float scale, const float* pairs,
                      float* v) {
-  ParallelFor("GuidanceForward", rows, [=](std::int64_t row) {
-    const float* c = cond + row * channels;
-    const float* n = uncond + row * channels;
-    float* out = v + row * channels;
+  ParallelFor("GuidanceForward", batch * size / channels, [=](std::int64_t row) {
+    const std::int64_t at = row * channels;
+    const float* c = pairs + at + at / size * size;  // each earlier sample has a second velocity
+    const float* n = c + size;
+    float* out = v + at;
     const float ratio = Norm(channels, c) / NormOfGuided(channels, scale, c, n);
     for (std::int64_t j = 0; j < channels; ++j) out[j] = Guided(scale, c[j], n[j]) * ratio;
   });
 }
 
-void GuidanceBackward(std::int64_t rows, std::int64_t channels, float scale, const float* cond, const float* uncond,
-                      const float* dv, float* dcond, float* duncond) {
+void GuidanceBackward(std::int64_t batch, std::int64_t size, std::int64_t channels, float scale, const float* pairs,
+                      const float* dv, float* dpairs) {
   // v = u |c| / |u|, p = dv . u:  du = (|c| / |u|) (dv - u p / |u|^2),  dc = s du + c p / (|c| |u|),  dn = (1 - s) du.
-  ParallelFor("GuidanceBackward", rows, [=](std::int64_t row) {
-    const float* c = cond + row * channels;
-    const float* n = uncond + row * channels;
-    const float* grad = dv + row * channels;
-    float* dc = dcond + row * channels;
-    float* dn = duncond + row * channels;
+  ParallelFor("GuidanceBackward", batch * size / channels, [=](std::int64_t row) {
+    const std::int64_t at = row * channels, pair = at + at / size * size;
+    const float* c = pairs + pair;
+    const float* n = c + size;
+    const float* grad = dv + at;
+    float* dc = dpairs + pair;
+    float* dn = dc + size;
     const float cond_norm = Norm(channels, c);
     const float guided_norm = NormOfGuided(channels, scale, c, n);
     const float product = LaneSum(channels, [=](std::int64_t j) { return grad[j] * Guided(scale, c[j], n[j]); });

@@ -4,10 +4,13 @@
 // row depends on its own input row only: bits do not change with the number of rows in the call. Where A is transposed
 // (LinearBackwardWeight) every result is a sum over all rows of the call, in an order that the shape alone decides.
 // kernels/linear_test and threads_test check both on the machine at hand.
-// fp32 with fp32 accumulation. CPU back end: oneDNN.
+// fp32 with fp32 accumulation. CPU back end: oneDNN. Weights may be stored in bfloat16; they are widened, panel by
+// panel, to fp32 and everything else is fp32: the result has no other error than that of the stored weights.
 #pragma once
 
 #include <cstdint>
+
+#include "base/bfloat16.hpp"
 
 namespace spotlight {
 
@@ -22,17 +25,35 @@ struct GemmShape {
 };
 void Gemm(const GemmShape& shape, const float* a, const float* b, float* c);
 
+// A weight matrix [out, in] as it is stored: one of the two is set.
+struct WeightMatrix {
+  const float* fp32 = nullptr;
+  const Bfloat16* bf16 = nullptr;
+
+  WeightMatrix operator+(std::int64_t offset) const {
+    return {fp32 == nullptr ? nullptr : fp32 + offset, bf16 == nullptr ? nullptr : bf16 + offset};
+  }
+};
+
 // y [rows, out] = x [rows, in] W^T + bias; bias may be null. x and y have row strides ldx >= in, ldy >= out.
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                   const float* weight, const float* bias, float* y, std::int64_t ldy);
+                   WeightMatrix weight, const float* bias, float* y, std::int64_t ldy);
 
 // dx [rows, in] = dy [rows, out] W (added to dx if accumulate).
 void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
-                         const float* weight, float* dx, std::int64_t ldx, bool accumulate);
+                         WeightMatrix weight, float* dx, std::int64_t ldx, bool accumulate);
 
 // dW [out, in] += dy^T x, dbias [out] += column sums of dy (dbias may be null). The sum over rows is
 // in one fixed order for a given number of rows.
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
                           const float* dy, std::int64_t ldy, float* dweight, float* dbias);
+
+// The same without bias in slices of `slice` output features, each as a call of its own: the bits of a slice do not
+// depend on which others are computed beside it. `slice` divides out.
+void LinearBackwardWeightInSlices(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t slice,
+                                  const float* x, std::int64_t ldx, const float* dy, std::int64_t ldy, float* dweight);
+
+// to [columns, rows] += transpose of from [rows, columns]; `to` has row stride ld_to.
+void AddTransposed(std::int64_t rows, std::int64_t columns, const float* from, float* to, std::int64_t ld_to);
 
 }  // namespace spotlight

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "kernels/buffer.hpp"
 #include "kernels/parallel.hpp"
 
 namespace spotlight {
@@ -222,29 +223,76 @@ void AddColumnSums(std::int64_t rows, std::int64_t columns, const float* x, std:
   });
 }
 
+// Calls body(first, count, panel) for panels W[first : first + count, :] of a matrix [out, in], widened to fp32. The
+// size of a panel depends on `in` alone: about a quarter of a million numbers stay in the L2 cache.
+template <typename Body>
+void ForEachPanel(const Bfloat16* weight, std::int64_t out, std::int64_t in, const Body& body) {
+  const std::int64_t most = std::max<std::int64_t>(16, (std::int64_t{1} << 18) / in / 16 * 16);
+  static thread_local Buffer panel;
+  panel.Resize(std::min(most, out) * in);
+  for (std::int64_t first = 0; first < out; first += most) {
+    const std::int64_t count = std::min(most, out - first);
+    const Bfloat16* from = weight + first * in;
+    float* to = panel.data();
+    ParallelBlocks("WidenPanel", count * in, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) to[i] = ToFloat(from[i]);
+    });
+    body(first, count, to);
+  }
+}
+
+GemmShape WeightGradient(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t ldx, std::int64_t ldy) {
+  return {.transpose_a = true, .m = out, .n = in, .k = rows, .lda = ldy, .ldb = ldx, .ldc = in, .accumulate = true};
+}
+
 }  // namespace
 
 void Gemm(const GemmShape& shape, const float* a, const float* b, float* c) { Multiply(shape, a, b, nullptr, c); }
 
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                   const float* weight, const float* bias, float* y, std::int64_t ldy) {
+                   WeightMatrix weight, const float* bias, float* y, std::int64_t ldy) {
   GemmShape shape{.transpose_b = true, .m = rows, .n = out, .k = in, .lda = ldx, .ldb = in, .ldc = ldy};
-  Multiply(shape, x, weight, bias, y);
+  if (weight.fp32 != nullptr) return Multiply(shape, x, weight.fp32, bias, y);
+  if (rows == 0) return;
+  ForEachPanel(weight.bf16, out, in, [&](std::int64_t first, std::int64_t count, const float* panel) {
+    shape.n = count;
+    Multiply(shape, x, panel, bias == nullptr ? nullptr : bias + first, y + first);
+  });
 }
 
 void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
-                         const float* weight, float* dx, std::int64_t ldx, bool accumulate) {
+                         WeightMatrix weight, float* dx, std::int64_t ldx, bool accumulate) {
   GemmShape shape{.m = rows, .n = in, .k = out, .lda = ldy, .ldb = in, .ldc = ldx, .accumulate = accumulate};
-  Multiply(shape, dy, weight, nullptr, dx);
+  if (weight.fp32 != nullptr) return Multiply(shape, dy, weight.fp32, nullptr, dx);
+  if (rows == 0) return;
+  ForEachPanel(weight.bf16, out, in, [&](std::int64_t first, std::int64_t count, const float* panel) {
+    shape.k = count;
+    shape.accumulate = accumulate || first > 0;
+    Multiply(shape, dy + first, panel, nullptr, dx);
+  });
 }
 
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
                           const float* dy, std::int64_t ldy, float* dweight, float* dbias) {
   if (rows == 0) return;
-  GemmShape shape{
-      .transpose_a = true, .m = out, .n = in, .k = rows, .lda = ldy, .ldb = ldx, .ldc = in, .accumulate = true};
-  Multiply(shape, dy, x, nullptr, dweight);
+  Multiply(WeightGradient(rows, in, out, ldx, ldy), dy, x, nullptr, dweight);
   if (dbias != nullptr) AddColumnSums(rows, out, dy, ldy, dbias);
+}
+
+void LinearBackwardWeightInSlices(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t slice,
+                                  const float* x, std::int64_t ldx, const float* dy, std::int64_t ldy, float* dweight) {
+  SPOTLIGHT_REQUIRE(slice > 0 && out % slice == 0, "slices of equal size");
+  if (rows == 0) return;
+  ParallelFor("LinearBackwardWeightInSlices", out / slice, [&](std::int64_t item) {
+    const std::int64_t first = item * slice;
+    RunOnThisThread({WeightGradient(rows, in, slice, ldx, ldy), false}, dy + first, x, nullptr, dweight + first * in);
+  });
+}
+
+void AddTransposed(std::int64_t rows, std::int64_t columns, const float* from, float* to, std::int64_t ld_to) {
+  ParallelFor("AddTransposed", columns, [=](std::int64_t column) {
+    for (std::int64_t row = 0; row < rows; ++row) to[column * ld_to + row] += from[row * columns + column];
+  });
 }
 
 }  // namespace spotlight

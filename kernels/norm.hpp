@@ -1,15 +1,17 @@
 // Normalisations of the transformer, forward and backward. Statistics are fp32 with a fixed
 // summation order per row.
 //
-// Letters: B batch, N tokens of one stream, d width, U distinct noise levels. Modulation numbers are
-// stored once per distinct level: row mod_index[b] of a [U, mod_stride] table belongs to sample b.
+// Letters: B batch, R rows: the tokens of one stream of all samples (kernels/token_rows.hpp), d width, U distinct noise
+// levels. Modulation numbers are stored once per distinct level: row index[b] of a [U, stride] table belongs to sample b.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/token_rows.hpp"
+
 namespace spotlight {
 
-// A column of the modulation table: element j of sample b is data[mod_index[b] * stride + j].
+// A column of the modulation table: element j of sample b is data[index[b] * stride + j].
 struct Modulation {
   const float* data = nullptr;
   std::int64_t stride = 0;
@@ -22,27 +24,27 @@ struct ModulationGradient {
 };
 
 // y = LN(x) * (1 + scale) + shift, LN without affine: (x - mean) / sqrt(var + eps), biased variance.
-// x, y: [B, N, d]; mean, rstd: [B, N] saved for the backward.
-void LayerNormModulateForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, float eps, const float* x,
+// x, y: [R, d]; mean, rstd: [R] saved for the backward.
+void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x,
                               Modulation shift, Modulation scale, float* y, float* mean, float* rstd);
 
 // dx += d loss / dx; dshift, dscale += over tokens.
-void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, const float* x,
+void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x,
                                const float* mean, const float* rstd, Modulation scale, const float* dy, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale);
 
-// y = x * w / sqrt(mean(x^2) + eps) over rows [rows, width]; rstd [rows] saved.
+// y = x * w / sqrt(mean(x^2) + eps), x [rows, width]; rstd [rows] saved.
 void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const float* x, const float* weight, float* y,
                     float* rstd);
 // dx (overwritten; may be null), dweight += (may be null).
 void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, const float* weight, const float* rstd,
                      const float* dy, float* dx, float* dweight);
 
-// x [B, N, d] += gate * branch.
-void GatedResidualForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+// x [R, d] += gate * branch.
+void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate,
                           const float* branch, float* x);
 // dbranch = gate * dx (overwritten); dgate += sum over tokens of dx * branch. dx itself passes on unchanged.
-void GatedResidualBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate,
                            const float* branch, const float* dx, float* dbranch, ModulationGradient dgate);
 
 }  // namespace spotlight

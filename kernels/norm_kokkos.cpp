@@ -15,11 +15,11 @@ inline const float* ModulationRow(const Modulation& modulation, std::int64_t sam
 
 }  // namespace
 
-void LayerNormModulateForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, float eps, const float* x,
+void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x,
                               Modulation shift, Modulation scale, float* y, float* mean, float* rstd) {
-  ParallelFor("LayerNormModulateForward", batch * tokens, [=](std::int64_t row) {
-    const float* shift_row = ModulationRow(shift, row / tokens);
-    const float* scale_row = ModulationRow(scale, row / tokens);
+  ParallelFor("LayerNormModulateForward", rows.rows(), [=](std::int64_t row) {
+    const float* shift_row = ModulationRow(shift, rows.sample[row]);
+    const float* scale_row = ModulationRow(scale, rows.sample[row]);
     const float* in = x + row * width;
     float* out = y + row * width;
     const float mu = LaneSum(width, [=](std::int64_t j) { return in[j]; }) / static_cast<float>(width);
@@ -33,23 +33,23 @@ void LayerNormModulateForward(std::int64_t batch, std::int64_t tokens, std::int6
   });
 }
 
-void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, const float* x,
+void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x,
                                const float* mean, const float* rstd, Modulation scale, const float* dy, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale) {
   // Through y = h (1 + scale) + shift, h = (x - mean) rstd, with g = dy (1 + scale):
   //   dx = rstd (g - mean(g) - h mean(g h)),   dscale = sum dy h,   dshift = sum dy.
-  const std::int64_t blocks = TokenBlocks(tokens);
+  const std::int64_t blocks = TokenBlocks(rows.most_tokens());
   const bool want_sums = dshift.data != nullptr || dscale.data != nullptr;
-  float* partials = want_sums ? KernelScratch(batch * blocks * 2 * width) : nullptr;
-  ParallelFor("LayerNormModulateBackward", batch * blocks, [=](std::int64_t item) {
+  float* partials = want_sums ? KernelScratch(rows.batch * blocks * 2 * width) : nullptr;
+  ParallelFor("LayerNormModulateBackward", rows.batch * blocks, [=](std::int64_t item) {
     const std::int64_t sample = item / blocks;
-    const std::int64_t first = item % blocks * kTokenBlock;
+    const std::int64_t first = rows.first[sample] + item % blocks * kTokenBlock;
+    const std::int64_t end = std::min(rows.first[sample + 1], first + kTokenBlock);
     const float* scale_row = ModulationRow(scale, sample);
     float* shift_sum = want_sums ? partials + item * 2 * width : nullptr;
     float* scale_sum = want_sums ? shift_sum + width : nullptr;
     if (want_sums) std::fill_n(shift_sum, 2 * width, 0.0f);
-    for (std::int64_t token = first; token < std::min(tokens, first + kTokenBlock); ++token) {
-      const std::int64_t row = sample * tokens + token;
+    for (std::int64_t row = first; row < end; ++row) {
       const float* in = x + row * width;
       const float* grad = dy + row * width;
       float* out = dx + row * width;
@@ -72,8 +72,8 @@ void LayerNormModulateBackward(std::int64_t batch, std::int64_t tokens, std::int
     }
   });
   if (!want_sums) return;
-  AddPartialSums(batch, blocks, width, partials, 2 * width, dshift);
-  AddPartialSums(batch, blocks, width, partials + width, 2 * width, dscale);
+  AddPartialSums(rows.batch, blocks, width, partials, 2 * width, dshift);
+  AddPartialSums(rows.batch, blocks, width, partials + width, 2 * width, dscale);
 }
 
 void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const float* x, const float* weight, float* y,
@@ -113,28 +113,29 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
   AddPartialSums(1, blocks, width, partials, width, {.data = dweight});
 }
 
-void GatedResidualForward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate,
                           const float* branch, float* x) {
-  ParallelFor("GatedResidualForward", batch * tokens, [=](std::int64_t row) {
-    const float* gate_row = ModulationRow(gate, row / tokens);
+  ParallelFor("GatedResidualForward", rows.rows(), [=](std::int64_t row) {
+    const float* gate_row = ModulationRow(gate, rows.sample[row]);
     const float* in = branch + row * width;
     float* out = x + row * width;
     for (std::int64_t j = 0; j < width; ++j) out[j] = std::fma(gate_row[j], in[j], out[j]);
   });
 }
 
-void GatedResidualBackward(std::int64_t batch, std::int64_t tokens, std::int64_t width, Modulation gate,
+void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate,
                            const float* branch, const float* dx, float* dbranch, ModulationGradient dgate) {
-  const std::int64_t blocks = TokenBlocks(tokens);
-  float* partials = dgate.data != nullptr ? KernelScratch(batch * blocks * width) : nullptr;
-  ParallelFor("GatedResidualBackward", batch * blocks, [=](std::int64_t item) {
+  const std::int64_t blocks = TokenBlocks(rows.most_tokens());
+  float* partials = dgate.data != nullptr ? KernelScratch(rows.batch * blocks * width) : nullptr;
+  ParallelFor("GatedResidualBackward", rows.batch * blocks, [=](std::int64_t item) {
     const std::int64_t sample = item / blocks;
-    const std::int64_t first = item % blocks * kTokenBlock;
+    const std::int64_t first = rows.first[sample] + item % blocks * kTokenBlock;
+    const std::int64_t end = std::min(rows.first[sample + 1], first + kTokenBlock);
     const float* gate_row = ModulationRow(gate, sample);
     float* sum = partials != nullptr ? partials + item * width : nullptr;
     if (sum != nullptr) std::fill_n(sum, width, 0.0f);
-    for (std::int64_t token = first; token < std::min(tokens, first + kTokenBlock); ++token) {
-      const std::int64_t offset = (sample * tokens + token) * width;
+    for (std::int64_t row = first; row < end; ++row) {
+      const std::int64_t offset = row * width;
       const float* grad = dx + offset;
       const float* in = branch + offset;
       float* out = dbranch + offset;
@@ -144,7 +145,7 @@ void GatedResidualBackward(std::int64_t batch, std::int64_t tokens, std::int64_t
       for (std::int64_t j = 0; j < width; ++j) out[j] = gate_row[j] * grad[j];
     }
   });
-  AddPartialSums(batch, blocks, width, partials, width, dgate);
+  AddPartialSums(rows.batch, blocks, width, partials, width, dgate);
 }
 
 }  // namespace spotlight

@@ -26,15 +26,28 @@ inline float HeadRstd(std::int64_t size, float eps, const float* x) {
   return 1.0f / std::sqrt(square_sum / static_cast<float>(size) + eps);
 }
 
-// Rotation table [N, 2, D] in the order of the elements, so that the loops over a head read it without
+inline const TokenRows& RowsOf(const QkRopeShape& shape) { return shape.of_image ? shape.image : shape.text; }
+
+inline std::int64_t PositionOf(const QkRopeShape& shape, std::int64_t sample) {
+  return shape.position == nullptr ? 0 : shape.position[sample];
+}
+
+// Rows of the rope table that are read: up to the last position of any sample.
+std::int64_t Positions(const QkRopeShape& shape) {
+  const TokenRows& rows = RowsOf(shape);
+  std::int64_t end = 0;
+  for (std::int64_t b = 0; b < rows.batch; ++b) end = std::max(end, PositionOf(shape, b) + rows.tokens(b));
+  return end;
+}
+
+// Rotation table [P, 2, D] in the order of the elements, so that the loops over a head read it without
 // shuffles: the cosine of each element, then what its pair partner is multiplied by: -sin, +sin.
-void FillRotation(const QkRopeShape& shape, const float* cos, const float* sin, float* table) {
-  const std::int64_t size = shape.head_size;
-  ParallelFor("FillRotation", shape.tokens, [=](std::int64_t token) {
-    float* cosine = table + token * 2 * size;
+void FillRotation(std::int64_t positions, std::int64_t size, const float* cos, const float* sin, float* table) {
+  ParallelFor("FillRotation", positions, [=](std::int64_t position) {
+    float* cosine = table + position * 2 * size;
     float* partner = cosine + size;
     for (std::int64_t i = 0; i < size / 2; ++i) {
-      const std::int64_t angle = token * (size / 2) + i;
+      const std::int64_t angle = position * (size / 2) + i;
       cosine[2 * i] = cosine[2 * i + 1] = cos[angle];
       partner[2 * i] = -sin[angle];
       partner[2 * i + 1] = sin[angle];
@@ -75,18 +88,22 @@ inline void HeadBackward(Size size, float eps, const float* __restrict x, const 
   for (std::int64_t i = 0; i < size; ++i) dx[i] = r * (dx[i] * weight[i] - x[i] * r * gh_mean);
 }
 
-// Calls body(token, where q's head starts in qkv, where it starts in q) for block `item` of tokens of all samples.
+// Calls body(position, where q's head starts in qkv, where it starts in q) for block `item` of tokens of all samples.
 template <typename Body>
-inline void ForEachHead(const QkRopeShape& shape, std::int64_t item, const Body& body) {
-  const std::int64_t blocks = TokenBlocks(shape.tokens);
+inline void ForEachHead(const QkRopeShape& shape, std::int64_t blocks, std::int64_t item, const Body& body) {
+  const TokenRows& rows = RowsOf(shape);
   const std::int64_t sample = item / blocks;
+  const std::int64_t tokens = rows.tokens(sample);
   const std::int64_t begin = item % blocks * kTokenBlock;
-  const std::int64_t end = std::min(shape.tokens, begin + kTokenBlock);
+  const std::int64_t end = std::min(tokens, begin + kTokenBlock);
+  const std::int64_t text = shape.text.tokens(sample);
+  const std::int64_t joint_tokens = text + shape.image.tokens(sample);
+  const std::int64_t joint_first = (shape.text.first[sample] + shape.image.first[sample]) * shape.heads;
   for (std::int64_t token = begin; token < end; ++token) {
     for (std::int64_t head = 0; head < shape.heads; ++head) {
-      const std::int64_t packed_head = (sample * shape.tokens + token) * 3 * shape.heads + head;
-      const std::int64_t joint_row = (sample * shape.heads + head) * shape.joint_tokens + shape.first + token;
-      body(token, packed_head * shape.head_size, joint_row * shape.head_size);
+      const std::int64_t packed_head = (rows.first[sample] + token) * 3 * shape.heads + head;
+      const std::int64_t joint_row = joint_first + head * joint_tokens + (shape.of_image ? text : 0) + token;
+      body(PositionOf(shape, sample) + token, packed_head * shape.head_size, joint_row * shape.head_size);
     }
   }
 }
@@ -95,13 +112,14 @@ inline void ForEachHead(const QkRopeShape& shape, std::int64_t item, const Body&
 
 void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
                    const float* cos, const float* sin, float* q, float* k, float* v) {
-  float* table = KernelScratch(shape.tokens * 2 * shape.head_size);
-  FillRotation(shape, cos, sin, table);
-  ParallelFor("QkRopeForward", shape.batch * TokenBlocks(shape.tokens), [=](std::int64_t item) {
+  const std::int64_t blocks = TokenBlocks(RowsOf(shape).most_tokens()), positions = Positions(shape);
+  float* table = KernelScratch(positions * 2 * shape.head_size);
+  FillRotation(positions, shape.head_size, cos, sin, table);
+  ParallelFor("QkRopeForward", shape.text.batch * blocks, [=](std::int64_t item) {
     const std::int64_t part = shape.heads * shape.head_size;
     WithHeadSize(shape.head_size, [=](auto size) {
-      ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
-        const float* rotation = table + token * 2 * size;
+      ForEachHead(shape, blocks, item, [=](std::int64_t position, std::int64_t packed, std::int64_t joint) {
+        const float* rotation = table + position * 2 * size;
         HeadForward(size, shape.eps, qkv + packed, norm_q, rotation, q + joint);
         HeadForward(size, shape.eps, qkv + packed + part, norm_k, rotation, k + joint);
         std::copy_n(qkv + packed + 2 * part, std::int64_t{size}, v + joint);
@@ -113,20 +131,21 @@ void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm
 void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
                     const float* cos, const float* sin, const float* dq, const float* dk, const float* dv, float* dqkv,
                     float* dnorm_q, float* dnorm_k) {
-  const std::int64_t blocks = TokenBlocks(shape.tokens);
+  const std::int64_t batch = shape.text.batch;
+  const std::int64_t blocks = TokenBlocks(RowsOf(shape).most_tokens()), positions = Positions(shape);
   const bool want_sums = dnorm_q != nullptr || dnorm_k != nullptr;
-  const std::int64_t table_size = shape.tokens * 2 * shape.head_size;
-  float* table = KernelScratch(table_size + shape.batch * blocks * 2 * shape.head_size);
+  const std::int64_t table_size = positions * 2 * shape.head_size;
+  float* table = KernelScratch(table_size + batch * blocks * 2 * shape.head_size);
   float* partials = table + table_size;
-  FillRotation(shape, cos, sin, table);
-  ParallelFor("QkRopeBackward", shape.batch * blocks, [=](std::int64_t item) {
+  FillRotation(positions, shape.head_size, cos, sin, table);
+  ParallelFor("QkRopeBackward", batch * blocks, [=](std::int64_t item) {
     const std::int64_t part = shape.heads * shape.head_size;
     float* q_sum = want_sums ? partials + item * 2 * shape.head_size : nullptr;
     float* k_sum = want_sums ? q_sum + shape.head_size : nullptr;
     if (want_sums) std::fill_n(q_sum, 2 * shape.head_size, 0.0f);
     WithHeadSize(shape.head_size, [=](auto size) {
-      ForEachHead(shape, item, [=](std::int64_t token, std::int64_t packed, std::int64_t joint) {
-        const float* rotation = table + token * 2 * size;
+      ForEachHead(shape, blocks, item, [=](std::int64_t position, std::int64_t packed, std::int64_t joint) {
+        const float* rotation = table + position * 2 * size;
         HeadBackward(size, shape.eps, qkv + packed, norm_q, rotation, dq + joint, dqkv + packed, q_sum);
         HeadBackward(size, shape.eps, qkv + packed + part, norm_k, rotation, dk + joint, dqkv + packed + part, k_sum);
         std::copy_n(dv + joint, std::int64_t{size}, dqkv + packed + 2 * part);
@@ -135,8 +154,8 @@ void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* nor
   });
   if (!want_sums) return;
   const std::int64_t stride = 2 * shape.head_size;
-  AddPartialSums(shape.batch, blocks, shape.head_size, partials, stride, {.data = dnorm_q});
-  AddPartialSums(shape.batch, blocks, shape.head_size, partials + shape.head_size, stride, {.data = dnorm_k});
+  AddPartialSums(batch, blocks, shape.head_size, partials, stride, {.data = dnorm_q});
+  AddPartialSums(batch, blocks, shape.head_size, partials + shape.head_size, stride, {.data = dnorm_k});
 }
 
 }  // namespace spotlight

@@ -1,20 +1,21 @@
 #include "model/adapted_linear.hpp"
 
+#include "base/error.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
 
 namespace spotlight {
 
-void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x,
-                               float* y) {
-  LinearForward(rows, layer.in, layer.out, x, layer.in, memory.base + layer.weight, memory.base + layer.bias, y,
+void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows,
+                               const float* x, float* y) {
+  LinearForward(rows, layer.in, layer.out, x, layer.in, memory.matrices + layer.weight, memory.vectors + layer.bias, y,
                 layer.out);
   if (memory.adapter == nullptr) return;
-  const Index r = memory.lora_rank;
   for (const AdapterSlice& slice : layer.adapters) {
+    const Index r = slice.rank;
     low_.Resize(rows * r);
-    LinearForward(rows, layer.in, r, x, layer.in, memory.adapter + slice.a, nullptr, low_.data(), r);  // [rows, r]
-    Scale(rows * r, memory.lora_scale, low_.data());
+    LinearForward(rows, layer.in, r, x, layer.in, {.fp32 = memory.adapter + slice.a}, nullptr, low_.data(), r);
+    Scale(rows * r, lora_scale, low_.data());
     Gemm({.transpose_b = true,
           .m = rows,
           .n = slice.out,
@@ -27,36 +28,70 @@ void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const ParameterMemory
   }
 }
 
-void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x,
-                                const float* dy, float* dx) {
-  if (memory.base_gradient != nullptr) {
-    LinearBackwardWeight(rows, layer.in, layer.out, x, layer.in, dy, layer.out, memory.base_gradient + layer.weight,
-                         memory.base_gradient + layer.bias);
+void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows,
+                                const float* x, const float* dy, float* dx, TokenShards* shards, Stream stream) {
+  if (memory.trains_base()) {
+    SPOTLIGHT_REQUIRE(shards == nullptr || shards->ranks() == 1, "base gradients need all rows on one rank");
+    LinearBackwardWeight(rows, layer.in, layer.out, x, layer.in, dy, layer.out, memory.matrices_gradient + layer.weight,
+                         memory.vectors_gradient + layer.bias);
   }
   if (dx != nullptr) {
-    LinearBackwardInput(rows, layer.in, layer.out, dy, layer.out, memory.base + layer.weight, dx, layer.in, false);
+    LinearBackwardInput(rows, layer.in, layer.out, dy, layer.out, memory.matrices + layer.weight, dx, layer.in, false);
   }
   if (memory.adapter == nullptr) return;
-  const Index r = memory.lora_rank;
   for (const AdapterSlice& slice : layer.adapters) {
+    const Index r = slice.rank;
     const float* slice_dy = dy + slice.first;
-    low_.Resize(rows * r);
     low_grad_.Resize(rows * r);
-    LinearBackwardInput(rows, r, slice.out, slice_dy, layer.out, memory.adapter + slice.b, low_grad_.data(), r, false);
-    Scale(rows * r, memory.lora_scale, low_grad_.data());
+    LinearBackwardInput(rows, r, slice.out, slice_dy, layer.out, {.fp32 = memory.adapter + slice.b}, low_grad_.data(),
+                        r, false);
+    Scale(rows * r, lora_scale, low_grad_.data());
     if (memory.adapter_gradient != nullptr) {
-      LinearForward(rows, layer.in, r, x, layer.in, memory.adapter + slice.a, nullptr, low_.data(), r);
-      Scale(rows * r, memory.lora_scale, low_.data());
-      LinearBackwardWeight(rows, r, slice.out, low_.data(), r, slice_dy, layer.out, memory.adapter_gradient + slice.b,
-                           nullptr);
-      LinearBackwardWeight(rows, layer.in, r, x, layer.in, low_grad_.data(), r, memory.adapter_gradient + slice.a,
-                           nullptr);
+      low_.Resize(rows * r);
+      LinearForward(rows, layer.in, r, x, layer.in, {.fp32 = memory.adapter + slice.a}, nullptr, low_.data(), r);
+      Scale(rows * r, lora_scale, low_.data());
+      AdapterGradient(layer, slice, memory.adapter_gradient, rows, x, slice_dy, shards, stream);
     }
     if (dx != nullptr) {
       Gemm({.m = rows, .n = layer.in, .k = r, .lda = r, .ldb = layer.in, .ldc = layer.in, .accumulate = true},
            low_grad_.data(), memory.adapter + slice.a, dx);
     }
   }
+}
+
+void AdaptedLinearOps::AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient,
+                                       Index rows, const float* x, const float* slice_dy, TokenShards* shards,
+                                       Stream stream) {
+  const Index r = slice.rank;
+  const float *low = low_.data(), *low_grad = low_grad_.data();
+  Index in = layer.in, out = slice.out, ld_dy = layer.out, first_in = 0, first_out = 0;
+  if (shards != nullptr && shards->ranks() > 1) {
+    rows = shards->all_rows(stream).rows();
+    in /= shards->ranks();
+    out /= shards->ranks();
+    ld_dy = out;
+    first_in = shards->index() * in;
+    first_out = shards->index() * out;
+    all_low_.Resize(rows * r);
+    all_low_grad_.Resize(rows * r);
+    all_x_.Resize(rows * in);
+    all_dy_.Resize(rows * out);
+    using Kind = TokenShards::Transfer::Kind;
+    shards->Exchange({{Kind::kGather, stream, r, 0, low, all_low_.data()},
+                      {Kind::kGather, stream, r, 0, low_grad, all_low_grad_.data()},
+                      {Kind::kFeatures, stream, layer.in, 0, x, all_x_.data()},
+                      {Kind::kFeatures, stream, slice.out, layer.out, slice_dy, all_dy_.data()}});
+    low = all_low_.data();
+    low_grad = all_low_grad_.data();
+    x = all_x_.data();
+    slice_dy = all_dy_.data();
+  }
+  LinearBackwardWeightInSlices(rows, r, out, slice.out / layer.heads, low, r, slice_dy, ld_dy,
+                               gradient + slice.b + first_out * r);
+  a_gradient_.Resize(in * r);
+  a_gradient_.Zero();
+  LinearBackwardWeightInSlices(rows, r, in, layer.in / layer.heads, low_grad, r, x, in, a_gradient_.data());
+  AddTransposed(in, r, a_gradient_.data(), gradient + slice.a + first_in, layer.in);
 }
 
 }  // namespace spotlight

@@ -1,48 +1,52 @@
 // A linear layer y = x W^T + b, with a LoRA adapter on any slice of its outputs:
 //   y[:, first:first+out] += (alpha / r) (x A^T) B^T        (Hu et al., arXiv 2106.09685)
 // Layers that read the same input (q, k, v) are one layer here, with one slice each.
+//
+// In a sequence-parallel group each rank holds a share of the rows. Forward and input gradients are of rows, so they
+// need nothing of the others. Adapter gradients are sums over all rows: each rank computes the slice of its heads from
+// all rows, in the order of one rank alone, so the bits are the same; the other slices keep their values.
 #pragma once
 
 #include <vector>
 
 #include "base/tensor.hpp"
 #include "kernels/buffer.hpp"
+#include "model/parameters.hpp"
+#include "model/token_shards.hpp"
 
 namespace spotlight {
 
 struct AdapterSlice {
   Index first = 0, out = 0;  // output features [first, first + out)
-  Index a = 0, b = 0;        // offsets of A [r, in] and B [out, r] in the adapter parameters
+  Index rank = 0;            // r
+  Index a = 0, b = 0;        // offsets of A [r, in] and B [out, r] in the part's adapter
 };
 
 struct AdaptedLinear {
   Index in = 0, out = 0;
-  Index weight = 0, bias = 0;  // offsets of W [out, in] and b [out] in the base parameters
+  Index heads = 1;             // of the model: features are summed in slices of in / heads and out / heads
+  Index weight = 0, bias = 0;  // offsets of W [out, in] in the part's matrices and of b [out] in its vectors
   std::vector<AdapterSlice> adapters;
-};
-
-// The parameter memory that a pass works on. Gradients are accumulated; a null gradient is not computed.
-// Without `adapter` the adapters are left out: the base model.
-struct ParameterMemory {
-  const float* base = nullptr;
-  const float* adapter = nullptr;
-  float* base_gradient = nullptr;
-  float* adapter_gradient = nullptr;
-  Index lora_rank = 0;
-  float lora_scale = 0;  // alpha / r
 };
 
 class AdaptedLinearOps {
  public:
   // x [rows, in] -> y [rows, out].
-  void Forward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x, float* y);
-  // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients.
-  void Backward(const AdaptedLinear& layer, const ParameterMemory& memory, Index rows, const float* x, const float* dy,
-                float* dx);
+  void Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
+               float* y);
+  // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients. shards: of `stream`, if
+  // its rows are shared out; null: this rank has all rows. Base gradients need all rows on one rank.
+  void Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
+                const float* dy, float* dx, TokenShards* shards = nullptr, Stream stream = Stream::kImage);
 
  private:
+  void AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient, Index rows,
+                       const float* x, const float* slice_dy, TokenShards* shards, Stream stream);
+
   Buffer low_;       // scale * x A^T [rows, r]
   Buffer low_grad_;  // scale * dy B [rows, r]
+  Buffer all_low_, all_low_grad_, all_x_, all_dy_;  // of all rows, own features
+  Buffer a_gradient_;                               // [own inputs, r], A's gradient transposed
 };
 
 }  // namespace spotlight

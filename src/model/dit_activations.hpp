@@ -1,5 +1,6 @@
 // Everything a pass of the transformer leaves behind: what Backward reads and parity tests look at.
-// Shapes use the letters of model/dit.hpp; X is S for the image and T for the text stream.
+// Letters as in model/dit.hpp; X stands for the rows of the image or text stream that this rank holds. Attention arrays
+// hold all tokens of this rank's heads, H' = H / P of a group of P.
 #pragma once
 
 #include <vector>
@@ -7,57 +8,66 @@
 #include "kernels/attention.hpp"
 #include "kernels/buffer.hpp"
 #include "model/dit.hpp"
+#include "model/modulation.hpp"
+#include "model/token_shards.hpp"
 
 namespace spotlight {
 
 struct StreamActivations {
-  Buffer modulation;                  // [U, 6d]
-  Buffer input, middle;               // [B, X, d] before the block, and after its attention
-  Buffer mean1, rstd1, mean2, rstd2;  // [B, X]
-  Buffer normed1, normed2;            // [B, X, d] modulated LayerNorms
-  Buffer qkv;                         // [B, X, 3d]
-  Buffer attention;                   // [B, X, d] before the output projection
-  Buffer attention_out;               // [B, X, d] after it, before the gate
-  Buffer mlp_hidden, mlp_act;         // [B, X, 4d] before and after GELU
-  Buffer mlp_out;                     // [B, X, d] before the gate
+  Buffer modulation_values;           // [U, 6d], unless a table has them
+  const float* modulation = nullptr;  // [rows of level_index, 6d]
+  Buffer input, middle;               // [X, d] before the block, and after its attention
+  Buffer mean1, rstd1, mean2, rstd2;  // [X]
+  Buffer normed1, normed2;            // [X, d] modulated LayerNorms
+  Buffer qkv;                         // [X, 3d]
+  Buffer attention;                   // [X, d] before the output projection
+  Buffer attention_heads;             // [all rows, d / P] the same before the exchange; in a group only
+  Buffer attention_out;               // [X, d] after it, before the gate
+  Buffer mlp_hidden, mlp_act;         // [X, 4d] before and after GELU
+  Buffer mlp_out;                     // [X, d] before the gate
 };
 
 struct BlockActivations {
   StreamActivations image, text;
-  Buffer q, k, v;  // [B, H, T + S, head size], after norm and rope
-  Buffer lse;      // [B, H, T + S]
+  Buffer q, k, v;  // attention layout, after norm and rope
+  Buffer lse;      // attention layout with D = 1
 };
 
 // The text and image streams' rope tables in kernel memory.
 struct RopeBuffers {
   Buffer image_cos, image_sin, text_cos, text_sin;
   std::vector<ImageShape> images;  // what the tables were made for
-  Index text_tokens = -1;
+  Index text_tokens = -1;          // longest text
 };
 
 struct DitActivations {
   DitOptions options;
+  TokenShards shards;
   RopeBuffers rope;
-  std::vector<int> level_index;
-  Buffer sinusoid;                                // [U, 256]
-  Buffer time_hidden, time_act;                   // [U, d] before and after SiLU
-  Buffer temb, temb_act;                          // [U, d]
-  Buffer text_normed, text_rstd;                  // [B, T, text width], [B, T]
-  Buffer image, text;                             // [B, X, d] the running streams
+  std::vector<int> level_index;  // [B] rows of the modulation arrays
+  TimeEmbedding time;
+  Buffer text_normed, text_rstd;                  // [X, text width], [X]
+  Buffer image, text;                             // [X, d] the running streams
   std::vector<BlockActivations> blocks;           // one per block with keep and no recompute, else one for all
-  std::vector<Buffer> image_inputs, text_inputs;  // with recompute: [B, X, d] per block
-  Buffer final_modulation;                        // [U, 2d]
-  Buffer final_mean, final_rstd;                  // [B, S]
-  Buffer normed_out;                              // [B, S, d]
+  std::vector<Buffer> image_inputs, text_inputs;  // with recompute: [X, d] per block
+  Buffer final_modulation_values;                 // [U, 2d], unless a table has them
+  const float* final_modulation = nullptr;        // [rows of level_index, 2d]
+  Buffer final_mean, final_rstd;                  // [image rows]
+  Buffer normed_out;                              // [image rows, d]
+
+  // Scratch of a group's exchanges: q, k, v of own tokens, and their gradients.
+  Buffer own_q, own_k, own_v;
+  Buffer dattention_image_heads, dattention_text_heads;  // [all rows, d / P]
 
   // Backward's scratch.
-  Buffer dimage, dtext;                        // [B, X, d] gradients of the running streams
+  Buffer dimage, dtext;                        // [X, d] gradients of the running streams
   Buffer dtemb_act;                            // [U, d]
+  Buffer dfinal_modulation;                    // [U, 2d]
   Buffer dmodulation_image, dmodulation_text;  // [U, 6d]
   Buffer dq, dk, dv;
-  Buffer dbranch, dnormed;  // [B, max X, d]
-  Buffer dhidden;           // [B, max X, 4d]
-  Buffer dqkv;              // [B, max X, 3d]
+  Buffer dbranch, dnormed;  // [larger X, d]
+  Buffer dhidden;           // [larger X, 4d]
+  Buffer dqkv;              // [larger X, 3d]
   Buffer dattention_image, dattention_text;
   AdaptedLinearOps linear;
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr float kEps = 1e-6f;
 
-Modulation Part(const Buffer& table, Index which, Index d, const std::vector<int>& level_index) {
-  return {table.data() + which * d, 6 * d, level_index.data()};
+Modulation Part(const float* table, Index which, Index d, const std::vector<int>& level_index) {
+  return {table + which * d, 6 * d, level_index.data()};
 }
 
 // With frozen base weights nothing behind the modulation is trained: its gradient is not wanted.
@@ -25,14 +25,14 @@ ModulationGradient GradientPart(Buffer& table, Index which, Index d, const std::
 
 }  // namespace
 
-void Dit::Backward(const ParameterMemory& memory, const DitInput& input, const float* dvelocity,
+void Dit::Backward(Parameters& parameters, const DitInput& input, const float* dvelocity,
                    const InputGradients& input_gradients) {
   DitActivations& act = *activations_;
   SPOTLIGHT_REQUIRE(act.options.keep, "Backward needs a Forward with keep");
   const Index d = layout_->config().width(), levels = static_cast<Index>(input.levels.size());
-  const Index rows = input.batch * input.image_tokens(), text_rows = input.batch * input.text_tokens;
+  const TokenRows images = act.shards.rows(Stream::kImage);
+  const Index rows = images.rows(), text_rows = act.shards.rows(Stream::kText).rows();
   const Index most_rows = std::max(rows, text_rows);
-  const bool base_wanted = memory.base_gradient != nullptr;
 
   act.dimage.Resize(rows * d);
   act.dtext.Resize(text_rows * d);
@@ -40,150 +40,230 @@ void Dit::Backward(const ParameterMemory& memory, const DitInput& input, const f
   act.dtext.Zero();
   act.dtemb_act.Resize(levels * d);
   act.dtemb_act.Zero();
-  act.dbranch.Resize(most_rows * d);
+  act.dbranch.Resize(std::max(most_rows, levels) * d);
   act.dnormed.Resize(most_rows * d);
   act.dhidden.Resize(most_rows * 4 * d);
   act.dqkv.Resize(most_rows * 3 * d);
   act.dattention_image.Resize(rows * d);
   act.dattention_text.Resize(text_rows * d);
-  for (Buffer* buffer : {&act.dq, &act.dk, &act.dv}) buffer->Resize((rows + text_rows) * d);
 
-  act.linear.Backward(layout_->proj_out, memory, rows, act.normed_out.data(), dvelocity, act.dnormed.data());
-  Buffer dfinal(levels * 2 * d);
-  dfinal.Zero();
+  const PartMemory stem = parameters.Use(DitLayout::kStem);
+  const bool base_wanted = stem.trains_base();
+  SPOTLIGHT_REQUIRE(!base_wanted || (parameters.modulation == nullptr && act.shards.ranks() == 1),
+                    "trained base weights need their modulation, and all tokens on one rank");
+  act.linear.Backward(layout_->proj_out, stem, 0, rows, act.normed_out.data(), dvelocity, act.dnormed.data());
+  act.dfinal_modulation.Resize(levels * 2 * d);
+  act.dfinal_modulation.Zero();
   const auto final_gradient = [&](Index which) {
-    return ModulationGradient{base_wanted ? dfinal.data() + which * d : nullptr, 2 * d, act.level_index.data()};
+    return ModulationGradient{base_wanted ? act.dfinal_modulation.data() + which * d : nullptr, 2 * d,
+                              act.level_index.data()};
   };
-  LayerNormModulateBackward(input.batch, input.image_tokens(), d, act.image.data(), act.final_mean.data(),
-                            act.final_rstd.data(), {act.final_modulation.data(), 2 * d, act.level_index.data()},
-                            act.dnormed.data(), act.dimage.data(), final_gradient(1), final_gradient(0));
-  if (base_wanted) {
-    act.linear.Backward(layout_->norm_out, memory, levels, act.temb_act.data(), dfinal.data(), act.dtemb_act.data());
-  }
+  LayerNormModulateBackward(images, d, act.image.data(), act.final_mean.data(), act.final_rstd.data(),
+                            {act.final_modulation, 2 * d, act.level_index.data()}, act.dnormed.data(),
+                            act.dimage.data(), final_gradient(1), final_gradient(0));
 
   for (int i = layout_->config().num_layers - 1; i >= 0; --i) {
     if (act.options.recompute) {
       CopyFloats(act.image_inputs[static_cast<std::size_t>(i)].data(), act.image.data(), rows * d);
       CopyFloats(act.text_inputs[static_cast<std::size_t>(i)].data(), act.text.data(), text_rows * d);
-      ForwardBlock(i, memory, input);
+      ForwardBlock(i, parameters, input);
     }
-    BackwardBlock(i, memory, input);
+    BackwardBlock(i, parameters, input);
   }
-  BackwardEmbedding(memory, input, input_gradients);
+  BackwardEmbedding(parameters, input, input_gradients);
 }
 
-void Dit::CopySample(Index batch, Index from, Index to) {
+void Dit::KeepSamples(const DitInput& input, const std::vector<Index>& kept) {
   DitActivations& act = *activations_;
-  const auto copy = [&](auto&... buffers) { (CopyRow(buffers, batch, from, to), ...); };
-  for (BlockActivations& block : act.blocks) {
-    for (StreamActivations* s : {&block.image, &block.text}) {
-      copy(s->input, s->middle, s->mean1, s->rstd1, s->mean2, s->rstd2, s->normed1, s->normed2, s->qkv, s->attention,
-           s->attention_out, s->mlp_hidden, s->mlp_act, s->mlp_out);
+  SPOTLIGHT_REQUIRE(std::is_sorted(kept.begin(), kept.end()) && !kept.empty(), "kept samples ascend");
+  const TokenRows all_text = act.shards.all_rows(Stream::kText), all_image = act.shards.all_rows(Stream::kImage);
+  std::vector<Index> text_tokens, joint_tokens;
+  for (Index b = 0; b < input.batch(); ++b) joint_tokens.push_back(all_text.tokens(b) + all_image.tokens(b));
+  const TokenRowTable joint(joint_tokens);
+  const auto keep = [&](const TokenRows& rows, std::initializer_list<Buffer*> buffers) {
+    for (Buffer* buffer : buffers) {
+      if (buffer->size() > 0 && rows.rows() > 0) KeepRows(*buffer, rows, buffer->size() / rows.rows(), kept);
     }
-    copy(block.q, block.k, block.v, block.lse);
+  };
+  const auto keep_stream = [&](StreamActivations& s, Stream stream) {
+    keep(act.shards.rows(stream), {&s.input, &s.middle, &s.mean1, &s.rstd1, &s.mean2, &s.rstd2, &s.normed1, &s.normed2,
+                                   &s.qkv, &s.attention, &s.attention_out, &s.mlp_hidden, &s.mlp_act, &s.mlp_out});
+    keep(act.shards.all_rows(stream), {&s.attention_heads});
+  };
+  for (BlockActivations& block : act.blocks) {
+    keep_stream(block.text, Stream::kText);
+    keep_stream(block.image, Stream::kImage);
+    keep(joint.view(), {&block.q, &block.k, &block.v, &block.lse});
   }
-  for (Buffer& input : act.image_inputs) copy(input);
-  for (Buffer& input : act.text_inputs) copy(input);
-  copy(act.text_normed, act.text_rstd, act.image, act.final_mean, act.final_rstd, act.normed_out);
-  act.level_index[static_cast<std::size_t>(to)] = act.level_index[static_cast<std::size_t>(from)];
+  const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
+  for (Buffer& block_input : act.text_inputs) keep(text, {&block_input});
+  for (Buffer& block_input : act.image_inputs) keep(image, {&block_input});
+  keep(text, {&act.text_normed, &act.text_rstd});
+  keep(image, {&act.image, &act.final_mean, &act.final_rstd, &act.normed_out});
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    act.level_index[i] = act.level_index[static_cast<std::size_t>(kept[i])];
+    text_tokens.push_back(input.text_tokens[static_cast<std::size_t>(kept[i])]);
+  }
+  act.level_index.resize(kept.size());
+  act.shards.Assign(input.group, text_tokens, std::vector<Index>(kept.size(), input.image_tokens()));
 }
 
-void Dit::BackwardBlock(int block_index, const ParameterMemory& memory, const DitInput& input) {
+void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput& input) {
   const TransformerConfig& config = layout_->config();
   const BlockLayout& layout = layout_->blocks[static_cast<std::size_t>(block_index)];
   DitActivations& act = *activations_;
   BlockActivations& block = act.block(block_index);
   const Index d = config.width(), heads = config.num_attention_heads, head = config.attention_head_dim;
-  const Index batch = input.batch, levels = static_cast<Index>(input.levels.size());
-  const Index image_tokens = input.image_tokens(), text_tokens = input.text_tokens;
-  const Index joint = text_tokens + image_tokens;
-  const bool base_wanted = memory.base_gradient != nullptr;
-  const bool text_used = TextBranchUsed(block_index);
+  const Index levels = static_cast<Index>(input.levels.size());
+  const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
+  const bool text_used = TextBranchUsed(block_index), alone = act.shards.ranks() == 1;
   const std::vector<int>& index = act.level_index;
+  const PartMemory memory = parameters.Use(layout_->block_part(block_index));
+  const bool base_wanted = memory.trains_base();
   for (Buffer* buffer : {&act.dmodulation_image, &act.dmodulation_text}) {
     buffer->Resize(levels * 6 * d);
     buffer->Zero();
   }
+  const auto linear = [&](const AdaptedLinear& layer, const Buffer& x, const Buffer& dy, float* dx, Stream stream) {
+    act.linear.Backward(layer, memory, parameters.lora_scale, act.shards.rows(stream).rows(), x.data(), dy.data(), dx,
+                        alone ? nullptr : &act.shards, stream);
+  };
 
   // MLP branch, then the gate and the output projection of attention.
-  const auto after_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
-                                   Buffer& dattention, Index tokens) {
-    const Index rows = batch * tokens;
-    GatedResidualBackward(batch, tokens, d, Part(s.modulation, 5, d, index), s.mlp_out.data(), dx.data(),
-                          act.dbranch.data(), GradientPart(dmodulation, 5, d, index, base_wanted));
-    act.linear.Backward(stream.mlp_down, memory, rows, s.mlp_act.data(), act.dbranch.data(), act.dhidden.data());
-    GeluBackward(rows * 4 * d, s.mlp_hidden.data(), act.dhidden.data(), act.dhidden.data());
-    act.linear.Backward(stream.mlp_up, memory, rows, s.normed2.data(), act.dhidden.data(), act.dnormed.data());
-    LayerNormModulateBackward(batch, tokens, d, s.middle.data(), s.mean2.data(), s.rstd2.data(),
+  const auto after_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
+                                   Buffer& dattention, Stream stream) {
+    const TokenRows tokens = act.shards.rows(stream);
+    GatedResidualBackward(tokens, d, Part(s.modulation, 5, d, index), s.mlp_out.data(), dx.data(), act.dbranch.data(),
+                          GradientPart(dmodulation, 5, d, index, base_wanted));
+    linear(layers.mlp_down, s.mlp_act, act.dbranch, act.dhidden.data(), stream);
+    GeluBackward(tokens.rows() * 4 * d, s.mlp_hidden.data(), act.dhidden.data(), act.dhidden.data());
+    linear(layers.mlp_up, s.normed2, act.dhidden, act.dnormed.data(), stream);
+    LayerNormModulateBackward(tokens, d, s.middle.data(), s.mean2.data(), s.rstd2.data(),
                               Part(s.modulation, 4, d, index), act.dnormed.data(), dx.data(),
                               GradientPart(dmodulation, 3, d, index, base_wanted),
                               GradientPart(dmodulation, 4, d, index, base_wanted));
-    GatedResidualBackward(batch, tokens, d, Part(s.modulation, 2, d, index), s.attention_out.data(), dx.data(),
+    GatedResidualBackward(tokens, d, Part(s.modulation, 2, d, index), s.attention_out.data(), dx.data(),
                           act.dbranch.data(), GradientPart(dmodulation, 2, d, index, base_wanted));
-    act.linear.Backward(stream.out, memory, rows, s.attention.data(), act.dbranch.data(), dattention.data());
+    linear(layers.out, s.attention, act.dbranch, dattention.data(), stream);
   };
-  after_attention(layout.image, block.image, act.dimage, act.dmodulation_image, act.dattention_image, image_tokens);
+  after_attention(layout.image, block.image, act.dimage, act.dmodulation_image, act.dattention_image, Stream::kImage);
   if (text_used) {
-    after_attention(layout.text, block.text, act.dtext, act.dmodulation_text, act.dattention_text, text_tokens);
+    after_attention(layout.text, block.text, act.dtext, act.dmodulation_text, act.dattention_text, Stream::kText);
   }
 
-  AttentionBackward({batch, heads, head, text_tokens, image_tokens}, block.q.data(), block.k.data(), block.v.data(),
-                    input.text_mask, block.text.attention.data(), block.image.attention.data(), block.lse.data(),
-                    text_used ? act.dattention_text.data() : nullptr, act.dattention_image.data(), act.dq.data(),
-                    act.dk.data(), act.dv.data());
+  AttentionGradient(block_index, input);
 
-  // q/k/v projection and LN1, then the modulation itself.
-  const auto before_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
-                                    Index tokens, Index first, const Buffer& cos, const Buffer& sin) {
-    const Index rows = batch * tokens;
-    float* dnorm_q = base_wanted ? memory.base_gradient + stream.norm_q : nullptr;
-    float* dnorm_k = base_wanted ? memory.base_gradient + stream.norm_k : nullptr;
-    QkRopeBackward({batch, tokens, joint, first, heads, head, kEps}, s.qkv.data(), memory.base + stream.norm_q,
-                   memory.base + stream.norm_k, cos.data(), sin.data(), act.dq.data(), act.dk.data(), act.dv.data(),
-                   act.dqkv.data(), dnorm_q, dnorm_k);
-    act.linear.Backward(stream.qkv, memory, rows, s.normed1.data(), act.dqkv.data(), act.dnormed.data());
-    LayerNormModulateBackward(batch, tokens, d, s.input.data(), s.mean1.data(), s.rstd1.data(),
+  // q/k/v projection and LN1.
+  const Buffer &dq = alone ? act.dq : act.own_q, &dk = alone ? act.dk : act.own_k, &dv = alone ? act.dv : act.own_v;
+  const auto before_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
+                                    Stream stream, const Buffer& cos, const Buffer& sin) {
+    float* dnorm_q = base_wanted ? memory.vectors_gradient + layers.norm_q : nullptr;
+    float* dnorm_k = base_wanted ? memory.vectors_gradient + layers.norm_k : nullptr;
+    QkRopeBackward({text, image, stream == Stream::kImage, act.shards.first_token(stream).data(), heads, head, kEps},
+                   s.qkv.data(), memory.vectors + layers.norm_q, memory.vectors + layers.norm_k, cos.data(), sin.data(),
+                   dq.data(), dk.data(), dv.data(), act.dqkv.data(), dnorm_q, dnorm_k);
+    linear(layers.qkv, s.normed1, act.dqkv, act.dnormed.data(), stream);
+    LayerNormModulateBackward(act.shards.rows(stream), d, s.input.data(), s.mean1.data(), s.rstd1.data(),
                               Part(s.modulation, 1, d, index), act.dnormed.data(), dx.data(),
                               GradientPart(dmodulation, 0, d, index, base_wanted),
                               GradientPart(dmodulation, 1, d, index, base_wanted));
-    if (!base_wanted) return;
-    act.dbranch.Resize(std::max(act.dbranch.size(), levels * d));
-    act.linear.Backward(stream.modulation, memory, levels, act.temb_act.data(), dmodulation.data(), act.dbranch.data());
-    Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
   };
-  before_attention(layout.image, block.image, act.dimage, act.dmodulation_image, image_tokens, text_tokens,
-                   act.rope.image_cos, act.rope.image_sin);
-  before_attention(layout.text, block.text, act.dtext, act.dmodulation_text, text_tokens, 0, act.rope.text_cos,
+  before_attention(layout.image, block.image, act.dimage, act.dmodulation_image, Stream::kImage, act.rope.image_cos,
+                   act.rope.image_sin);
+  before_attention(layout.text, block.text, act.dtext, act.dmodulation_text, Stream::kText, act.rope.text_cos,
                    act.rope.text_sin);
+  parameters.GradientDone(layout_->block_part(block_index));
+
+  if (parameters.modulation != nullptr) return;
+  if (base_wanted) {
+    const PartMemory modulation = parameters.Use(layout_->modulation_part(block_index));
+    for (auto [stream, gradient] :
+         {std::pair(&layout.image, &act.dmodulation_image), std::pair(&layout.text, &act.dmodulation_text)}) {
+      act.linear.Backward(stream->modulation, modulation, 0, levels, act.time.temb_act.data(), gradient->data(),
+                          act.dbranch.data());
+      Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
+    }
+  }
+  parameters.GradientDone(layout_->modulation_part(block_index));
 }
 
-void Dit::BackwardEmbedding(const ParameterMemory& memory, const DitInput& input,
-                            const InputGradients& input_gradients) {
+// From the gradient of the attention of own tokens to that of their q, k and v, by way of own heads.
+void Dit::AttentionGradient(int block_index, const DitInput& input) {
+  using Kind = TokenShards::Transfer::Kind;
+  const Index d = layout_->config().width(), head = layout_->config().attention_head_dim;
+  DitActivations& act = *activations_;
+  BlockActivations& block = act.block(block_index);
+  const Index ranks = act.shards.ranks(), own_width = d / ranks;
+  const TokenRows text = act.shards.all_rows(Stream::kText), image = act.shards.all_rows(Stream::kImage);
+  const bool text_used = TextBranchUsed(block_index);
+  const AttentionShape shape{text, image, own_width / head, head};
+  for (Buffer* buffer : {&act.dq, &act.dk, &act.dv}) buffer->Resize((text.rows() + image.rows()) * own_width);
+  if (ranks == 1) {
+    AttentionBackward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
+                      block.text.attention.data(), block.image.attention.data(), block.lse.data(),
+                      text_used ? act.dattention_text.data() : nullptr, act.dattention_image.data(), act.dq.data(),
+                      act.dk.data(), act.dv.data());
+    return;
+  }
+  act.dattention_image_heads.Resize(image.rows() * own_width);
+  act.dattention_text_heads.Resize(text.rows() * own_width);
+  std::vector<TokenShards::Transfer> to_heads{
+      {Kind::kFeatures, Stream::kImage, d, 0, act.dattention_image.data(), act.dattention_image_heads.data()}};
+  if (text_used) {
+    to_heads.push_back(
+        {Kind::kFeatures, Stream::kText, d, 0, act.dattention_text.data(), act.dattention_text_heads.data()});
+  }
+  act.shards.Exchange(to_heads);
+  AttentionBackward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
+                    block.text.attention_heads.data(), block.image.attention_heads.data(), block.lse.data(),
+                    text_used ? act.dattention_text_heads.data() : nullptr, act.dattention_image_heads.data(),
+                    act.dq.data(), act.dk.data(), act.dv.data());
+  for (Buffer* buffer : {&act.own_q, &act.own_k, &act.own_v}) {
+    buffer->Resize((act.shards.rows(Stream::kText).rows() + act.shards.rows(Stream::kImage).rows()) * d);
+  }
+  act.shards.ExchangeBack({{.kind = Kind::kHeads, .width = d, .from = act.dq.data(), .to = act.own_q.data()},
+                           {.kind = Kind::kHeads, .width = d, .from = act.dk.data(), .to = act.own_k.data()},
+                           {.kind = Kind::kHeads, .width = d, .from = act.dv.data(), .to = act.own_v.data()}},
+                          head);
+}
+
+void Dit::BackwardEmbedding(Parameters& parameters, const DitInput& input, const InputGradients& input_gradients) {
   const TransformerConfig& config = layout_->config();
   const Index d = config.width(), levels = static_cast<Index>(input.levels.size());
-  const Index rows = input.batch * input.image_tokens(), text_rows = input.batch * input.text_tokens;
-  const bool base_wanted = memory.base_gradient != nullptr;
   DitActivations& act = *activations_;
-
+  const Index rows = act.shards.rows(Stream::kImage).rows(), text_rows = act.shards.rows(Stream::kText).rows();
+  const PartMemory stem = parameters.Use(DitLayout::kStem);
+  const bool base_wanted = stem.trains_base();
   if (base_wanted || input_gradients.image != nullptr) {
-    act.linear.Backward(layout_->image_in, memory, rows, input.image, act.dimage.data(), input_gradients.image);
+    act.linear.Backward(layout_->image_in, stem, 0, rows, input.image, act.dimage.data(), input_gradients.image);
   }
   if (base_wanted || input_gradients.text != nullptr) {
+    SPOTLIGHT_REQUIRE(input.text != nullptr, "gradients of a projected text");
     Buffer dtext_normed(text_rows * config.joint_attention_dim);
-    act.linear.Backward(layout_->text_in, memory, text_rows, act.text_normed.data(), act.dtext.data(),
+    act.linear.Backward(layout_->text_in, stem, 0, text_rows, act.text_normed.data(), act.dtext.data(),
                         dtext_normed.data());
-    RmsNormBackward(text_rows, config.joint_attention_dim, input.text, memory.base + layout_->text_norm,
+    RmsNormBackward(text_rows, config.joint_attention_dim, input.text, stem.vectors + layout_->text_norm,
                     act.text_rstd.data(), dtext_normed.data(), input_gradients.text,
-                    base_wanted ? memory.base_gradient + layout_->text_norm : nullptr);
+                    base_wanted ? stem.vectors_gradient + layout_->text_norm : nullptr);
   }
-  if (!base_wanted) return;
-  Buffer dtemb(levels * d), dtime_act(levels * d), dtime_hidden(levels * d);
-  dtemb.Zero();
-  dtime_hidden.Zero();
-  SiluBackward(levels * d, act.temb.data(), act.dtemb_act.data(), dtemb.data());
-  act.linear.Backward(layout_->time_out, memory, levels, act.time_act.data(), dtemb.data(), dtime_act.data());
-  SiluBackward(levels * d, act.time_hidden.data(), dtime_act.data(), dtime_hidden.data());
-  act.linear.Backward(layout_->time_in, memory, levels, act.sinusoid.data(), dtime_hidden.data(), nullptr);
+  parameters.GradientDone(DitLayout::kStem);
+  if (parameters.modulation != nullptr) return;
+  if (base_wanted) {
+    const PartMemory time = parameters.Use(layout_->time_part());
+    TimeEmbedding& embedding = act.time;
+    // dbranch and dnormed are free by now.
+    act.linear.Backward(layout_->norm_out, time, 0, levels, embedding.temb_act.data(), act.dfinal_modulation.data(),
+                        act.dbranch.data());
+    Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
+    Buffer dtemb(levels * d), dtime_act(levels * d), dtime_hidden(levels * d);
+    dtemb.Zero();
+    dtime_hidden.Zero();
+    SiluBackward(levels * d, embedding.temb.data(), act.dtemb_act.data(), dtemb.data());
+    act.linear.Backward(layout_->time_out, time, 0, levels, embedding.time_act.data(), dtemb.data(), dtime_act.data());
+    SiluBackward(levels * d, embedding.time_hidden.data(), dtime_act.data(), dtime_hidden.data());
+    act.linear.Backward(layout_->time_in, time, 0, levels, embedding.sinusoid.data(), dtime_hidden.data(), nullptr);
+  }
+  parameters.GradientDone(layout_->time_part());
 }
 
 }  // namespace spotlight

@@ -12,7 +12,6 @@ namespace spotlight {
 namespace {
 
 constexpr float kEps = 1e-6f;
-constexpr Index kSinusoid = 256;
 
 void Upload(const std::vector<float>& host, Buffer& buffer) {
   buffer.Resize(static_cast<Index>(host.size()));
@@ -20,20 +19,21 @@ void Upload(const std::vector<float>& host, Buffer& buffer) {
 }
 
 // The part `which` (0..5: shift1, scale1, gate1, shift2, scale2, gate2) of a [U, 6d] table.
-Modulation Part(const Buffer& table, Index which, Index d, const std::vector<int>& level_index) {
-  return {table.data() + which * d, 6 * d, level_index.data()};
+Modulation Part(const float* table, Index which, Index d, const std::vector<int>& level_index) {
+  return {table + which * d, 6 * d, level_index.data()};
 }
 
 void UpdateRope(const TransformerConfig& config, const DitInput& input, RopeBuffers& rope) {
-  if (rope.text_tokens == input.text_tokens && rope.images == input.images) return;
+  const Index text_tokens = *std::max_element(input.text_tokens.begin(), input.text_tokens.end());
+  if (rope.text_tokens == text_tokens && rope.images == input.images) return;
   const RopeTable image = ImageRope(config.axes_dims_rope, input.images);
-  const RopeTable text = TextRope(config.axes_dims_rope, input.images, input.text_tokens);
+  const RopeTable text = TextRope(config.axes_dims_rope, input.images, text_tokens);
   Upload(image.cos, rope.image_cos);
   Upload(image.sin, rope.image_sin);
   Upload(text.cos, rope.text_cos);
   Upload(text.sin, rope.text_sin);
   rope.images = input.images;
-  rope.text_tokens = input.text_tokens;
+  rope.text_tokens = text_tokens;
 }
 
 }  // namespace
@@ -53,18 +53,34 @@ bool Dit::TextBranchUsed(int block) const {
   return block + 1 < layout_->config().num_layers || activations_->options.last_text_branch;
 }
 
-void Dit::Forward(const ParameterMemory& memory, const DitInput& input, const DitOptions& options, float* velocity) {
-  const Index d = layout_->config().width(), levels = static_cast<Index>(input.levels.size());
-  const Index rows = input.batch * input.image_tokens(), text_rows = input.batch * input.text_tokens;
+void Dit::ProjectText(Parameters& parameters, Index rows, const float* text, float* projected) {
+  const Index width = layout_->config().joint_attention_dim;
+  DitActivations& act = *activations_;
+  const PartMemory stem = parameters.Use(DitLayout::kStem);
+  act.text_normed.Resize(rows * width);
+  act.text_rstd.Resize(rows);
+  RmsNormForward(rows, width, kEps, text, stem.vectors + layout_->text_norm, act.text_normed.data(),
+                 act.text_rstd.data());
+  act.linear.Forward(layout_->text_in, stem, 0, rows, act.text_normed.data(), projected);  // [rows, d]
+}
+
+void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOptions& options, float* velocity) {
+  const Index d = layout_->config().width();
   const int layers = layout_->config().num_layers;
+  SPOTLIGHT_REQUIRE(static_cast<Index>(input.level_index.size()) == input.batch() && input.batch() > 0,
+                    "one noise level index a sample");
   DitActivations& act = *activations_;
   act.options = options;
+  act.shards.Assign(input.group, input.text_tokens,
+                    std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
+  const TokenRows images = act.shards.rows(Stream::kImage);
+  const Index rows = images.rows(), text_rows = act.shards.rows(Stream::kText).rows();
   act.blocks.resize(options.keep && !options.recompute ? static_cast<std::size_t>(layers) : 1);
   if (options.recompute) {
     act.image_inputs.resize(static_cast<std::size_t>(layers));
     act.text_inputs.resize(static_cast<std::size_t>(layers));
   }
-  ForwardEmbedding(memory, input);
+  ForwardEmbedding(parameters, input);
   for (int i = 0; i < layers; ++i) {
     if (options.keep && options.recompute) {
       Buffer& image_input = act.image_inputs[static_cast<std::size_t>(i)];
@@ -74,118 +90,159 @@ void Dit::Forward(const ParameterMemory& memory, const DitInput& input, const Di
       CopyFloats(act.image.data(), image_input.data(), rows * d);
       CopyFloats(act.text.data(), text_input.data(), text_rows * d);
     }
-    ForwardBlock(i, memory, input);
+    ForwardBlock(i, parameters, input);
   }
-  act.final_modulation.Resize(levels * 2 * d);
-  act.linear.Forward(layout_->norm_out, memory, levels, act.temb_act.data(), act.final_modulation.data());
-  act.final_mean.Resize(rows);
-  act.final_rstd.Resize(rows);
+  for (Buffer* buffer : {&act.final_mean, &act.final_rstd}) buffer->Resize(rows);
   act.normed_out.Resize(rows * d);
   // Here the scale comes first, unlike in the blocks.
-  LayerNormModulateForward(input.batch, input.image_tokens(), d, kEps, act.image.data(),
-                           {act.final_modulation.data() + d, 2 * d, act.level_index.data()},
-                           {act.final_modulation.data(), 2 * d, act.level_index.data()}, act.normed_out.data(),
+  LayerNormModulateForward(images, d, kEps, act.image.data(), {act.final_modulation + d, 2 * d, act.level_index.data()},
+                           {act.final_modulation, 2 * d, act.level_index.data()}, act.normed_out.data(),
                            act.final_mean.data(), act.final_rstd.data());
-  act.linear.Forward(layout_->proj_out, memory, rows, act.normed_out.data(), velocity);  // [B, S, 4 out]
+  act.linear.Forward(layout_->proj_out, parameters.Use(DitLayout::kStem), 0, rows, act.normed_out.data(), velocity);
 }
 
-void Dit::ForwardEmbedding(const ParameterMemory& memory, const DitInput& input) {
-  SPOTLIGHT_REQUIRE(static_cast<Index>(input.level_index.size()) == input.batch, "one noise level index a sample");
+void Dit::ForwardEmbedding(Parameters& parameters, const DitInput& input) {
   const TransformerConfig& config = layout_->config();
   const Index d = config.width(), levels = static_cast<Index>(input.levels.size());
-  const Index rows = input.batch * input.image_tokens(), text_rows = input.batch * input.text_tokens;
   DitActivations& act = *activations_;
+  const Index rows = act.shards.rows(Stream::kImage).rows(), text_rows = act.shards.rows(Stream::kText).rows();
   UpdateRope(config, input, act.rope);
   act.level_index = input.level_index;
-
-  Buffer sigma;
-  Upload(input.levels, sigma);
-  act.sinusoid.Resize(levels * kSinusoid);
-  for (Buffer* buffer : {&act.time_hidden, &act.time_act, &act.temb, &act.temb_act}) buffer->Resize(levels * d);
-  TimeSinusoid(levels, sigma.data(), act.sinusoid.data());  // [U, 256]
-  act.linear.Forward(layout_->time_in, memory, levels, act.sinusoid.data(), act.time_hidden.data());
-  SiluForward(levels * d, act.time_hidden.data(), act.time_act.data());
-  act.linear.Forward(layout_->time_out, memory, levels, act.time_act.data(), act.temb.data());
-  SiluForward(levels * d, act.temb.data(), act.temb_act.data());  // every modulation starts with this SiLU
-
+  if (parameters.modulation != nullptr) {
+    for (int& index : act.level_index) index = parameters.modulation->Row(input.levels[static_cast<std::size_t>(index)]);
+    act.final_modulation = parameters.modulation->Final();
+  } else {
+    const PartMemory time = parameters.Use(layout_->time_part());
+    act.time.Forward(*layout_, time, input.levels, act.linear);
+    act.final_modulation_values.Resize(levels * 2 * d);
+    act.linear.Forward(layout_->norm_out, time, 0, levels, act.time.temb_act.data(), act.final_modulation_values.data());
+    act.final_modulation = act.final_modulation_values.data();
+  }
   act.image.Resize(rows * d);
-  act.linear.Forward(layout_->image_in, memory, rows, input.image, act.image.data());  // [B, S, d]
-  const Index text_width = config.joint_attention_dim;
-  act.text_normed.Resize(text_rows * text_width);
-  act.text_rstd.Resize(text_rows);
+  act.linear.Forward(layout_->image_in, parameters.Use(DitLayout::kStem), 0, rows, input.image, act.image.data());
   act.text.Resize(text_rows * d);
-  RmsNormForward(text_rows, text_width, kEps, input.text, memory.base + layout_->text_norm, act.text_normed.data(),
-                 act.text_rstd.data());
-  act.linear.Forward(layout_->text_in, memory, text_rows, act.text_normed.data(), act.text.data());  // [B, T, d]
+  if (input.projected_text != nullptr) {
+    CopyFloats(input.projected_text, act.text.data(), text_rows * d);
+  } else {
+    ProjectText(parameters, text_rows, input.text, act.text.data());
+  }
 }
 
-void Dit::ForwardBlock(int block_index, const ParameterMemory& memory, const DitInput& input) {
+void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& input) {
   const TransformerConfig& config = layout_->config();
   const BlockLayout& layout = layout_->blocks[static_cast<std::size_t>(block_index)];
   DitActivations& act = *activations_;
   BlockActivations& block = act.block(block_index);
   const Index d = config.width(), heads = config.num_attention_heads, head = config.attention_head_dim;
-  const Index batch = input.batch, levels = static_cast<Index>(input.levels.size());
-  const Index image_tokens = input.image_tokens(), text_tokens = input.text_tokens;
-  const Index joint = text_tokens + image_tokens;
-  const bool text_used = TextBranchUsed(block_index);
-  for (Buffer* buffer : {&block.q, &block.k, &block.v}) buffer->Resize(batch * joint * d);
-  block.lse.Resize(batch * heads * joint);
+  const Index levels = static_cast<Index>(input.levels.size());
+  const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
+  const bool text_used = TextBranchUsed(block_index), alone = act.shards.ranks() == 1;
+
+  if (parameters.modulation != nullptr) {
+    block.text.modulation = parameters.modulation->Block(block_index, Stream::kText);
+    block.image.modulation = parameters.modulation->Block(block_index, Stream::kImage);
+  } else {
+    const PartMemory modulation = parameters.Use(layout_->modulation_part(block_index));
+    for (auto [stream, s] : {std::pair(&layout.text, &block.text), std::pair(&layout.image, &block.image)}) {
+      s->modulation_values.Resize(levels * 6 * d);
+      act.linear.Forward(stream->modulation, modulation, 0, levels, act.time.temb_act.data(),
+                         s->modulation_values.data());
+      s->modulation = s->modulation_values.data();
+    }
+  }
+  const PartMemory memory = parameters.Use(layout_->block_part(block_index));
+  const float lora_scale = parameters.lora_scale;
+  const auto linear = [&](const AdaptedLinear& layer, Index rows, const Buffer& x, Buffer& y) {
+    act.linear.Forward(layer, memory, lora_scale, rows, x.data(), y.data());
+  };
 
   // LN1, modulation, q/k/v with norm and rope into attention layout.
-  const auto before_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x, Index tokens,
-                                    Index first, const Buffer& cos, const Buffer& sin) {
-    const Index rows = batch * tokens;
-    s.modulation.Resize(levels * 6 * d);
-    act.linear.Forward(stream.modulation, memory, levels, act.temb_act.data(), s.modulation.data());
-    s.mean1.Resize(rows);
-    s.rstd1.Resize(rows);
+  Buffer &q = alone ? block.q : act.own_q, &k = alone ? block.k : act.own_k, &v = alone ? block.v : act.own_v;
+  for (Buffer* buffer : {&q, &k, &v}) buffer->Resize((text.rows() + image.rows()) * d);
+  const auto before_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x, Stream which,
+                                    const Buffer& cos, const Buffer& sin) {
+    const TokenRows tokens = which == Stream::kText ? text : image;
+    const Index rows = tokens.rows();
+    for (Buffer* buffer : {&s.mean1, &s.rstd1}) buffer->Resize(rows);
     s.normed1.Resize(rows * d);
     s.qkv.Resize(rows * 3 * d);
     if (act.options.keep) {
       s.input.Resize(rows * d);
       CopyFloats(x.data(), s.input.data(), rows * d);
     }
-    LayerNormModulateForward(batch, tokens, d, kEps, x.data(), Part(s.modulation, 0, d, act.level_index),
+    LayerNormModulateForward(tokens, d, kEps, x.data(), Part(s.modulation, 0, d, act.level_index),
                              Part(s.modulation, 1, d, act.level_index), s.normed1.data(), s.mean1.data(),
                              s.rstd1.data());
-    act.linear.Forward(stream.qkv, memory, rows, s.normed1.data(), s.qkv.data());  // [B, X, 3d]
-    QkRopeForward({batch, tokens, joint, first, heads, head, kEps}, s.qkv.data(), memory.base + stream.norm_q,
-                  memory.base + stream.norm_k, cos.data(), sin.data(), block.q.data(), block.k.data(), block.v.data());
-    s.attention.Resize(rows * d);
+    linear(stream.qkv, rows, s.normed1, s.qkv);  // [X, 3d]
+    QkRopeForward({text, image, which == Stream::kImage, act.shards.first_token(which).data(), heads, head, kEps},
+                  s.qkv.data(), memory.vectors + stream.norm_q, memory.vectors + stream.norm_k, cos.data(), sin.data(),
+                  q.data(), k.data(), v.data());
   };
-  before_attention(layout.text, block.text, act.text, text_tokens, 0, act.rope.text_cos, act.rope.text_sin);
-  before_attention(layout.image, block.image, act.image, image_tokens, text_tokens, act.rope.image_cos,
-                   act.rope.image_sin);
+  before_attention(layout.text, block.text, act.text, Stream::kText, act.rope.text_cos, act.rope.text_sin);
+  before_attention(layout.image, block.image, act.image, Stream::kImage, act.rope.image_cos, act.rope.image_sin);
 
-  AttentionForward({batch, heads, head, text_tokens, image_tokens}, block.q.data(), block.k.data(), block.v.data(),
-                   input.text_mask, text_used ? block.text.attention.data() : nullptr, block.image.attention.data(),
-                   block.lse.data());
+  Attention(block_index, input);
 
   // Output projection and gate, then LN2, modulation, MLP and gate.
-  const auto after_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x, Index tokens) {
-    const Index rows = batch * tokens;
+  const auto after_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x,
+                                   const TokenRows& tokens) {
+    const Index rows = tokens.rows();
     for (Buffer* buffer : {&s.attention_out, &s.normed2, &s.mlp_out}) buffer->Resize(rows * d);
-    s.mean2.Resize(rows);
-    s.rstd2.Resize(rows);
-    s.mlp_hidden.Resize(rows * 4 * d);
-    s.mlp_act.Resize(rows * 4 * d);
-    act.linear.Forward(stream.out, memory, rows, s.attention.data(), s.attention_out.data());
-    GatedResidualForward(batch, tokens, d, Part(s.modulation, 2, d, act.level_index), s.attention_out.data(), x.data());
+    for (Buffer* buffer : {&s.mean2, &s.rstd2}) buffer->Resize(rows);
+    for (Buffer* buffer : {&s.mlp_hidden, &s.mlp_act}) buffer->Resize(rows * 4 * d);
+    linear(stream.out, rows, s.attention, s.attention_out);
+    GatedResidualForward(tokens, d, Part(s.modulation, 2, d, act.level_index), s.attention_out.data(), x.data());
     if (act.options.keep) {
       s.middle.Resize(rows * d);
       CopyFloats(x.data(), s.middle.data(), rows * d);
     }
-    LayerNormModulateForward(batch, tokens, d, kEps, x.data(), Part(s.modulation, 3, d, act.level_index),
+    LayerNormModulateForward(tokens, d, kEps, x.data(), Part(s.modulation, 3, d, act.level_index),
                              Part(s.modulation, 4, d, act.level_index), s.normed2.data(), s.mean2.data(),
                              s.rstd2.data());
-    act.linear.Forward(stream.mlp_up, memory, rows, s.normed2.data(), s.mlp_hidden.data());  // [B, X, 4d]
+    linear(stream.mlp_up, rows, s.normed2, s.mlp_hidden);  // [X, 4d]
     GeluForward(rows * 4 * d, s.mlp_hidden.data(), s.mlp_act.data());
-    act.linear.Forward(stream.mlp_down, memory, rows, s.mlp_act.data(), s.mlp_out.data());
-    GatedResidualForward(batch, tokens, d, Part(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
+    linear(stream.mlp_down, rows, s.mlp_act, s.mlp_out);
+    GatedResidualForward(tokens, d, Part(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
   };
-  after_attention(layout.image, block.image, act.image, image_tokens);
-  if (text_used) after_attention(layout.text, block.text, act.text, text_tokens);
+  after_attention(layout.image, block.image, act.image, image);
+  if (text_used) after_attention(layout.text, block.text, act.text, text);
+}
+
+// From q, k, v of own tokens to the attention of own tokens, by way of own heads.
+void Dit::Attention(int block_index, const DitInput& input) {
+  using Kind = TokenShards::Transfer::Kind;
+  const Index d = layout_->config().width(), head = layout_->config().attention_head_dim;
+  DitActivations& act = *activations_;
+  BlockActivations& block = act.block(block_index);
+  const Index ranks = act.shards.ranks(), own_width = d / ranks;
+  const TokenRows text = act.shards.all_rows(Stream::kText), image = act.shards.all_rows(Stream::kImage);
+  const bool text_used = TextBranchUsed(block_index);
+  block.lse.Resize((text.rows() + image.rows()) * own_width / head);
+  block.text.attention.Resize(act.shards.rows(Stream::kText).rows() * d);
+  block.image.attention.Resize(act.shards.rows(Stream::kImage).rows() * d);
+  const AttentionShape shape{text, image, own_width / head, head};
+  if (ranks == 1) {
+    AttentionForward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
+                     text_used ? block.text.attention.data() : nullptr, block.image.attention.data(), block.lse.data());
+    return;
+  }
+  for (Buffer* buffer : {&block.q, &block.k, &block.v}) buffer->Resize((text.rows() + image.rows()) * own_width);
+  act.shards.Exchange({{.kind = Kind::kHeads, .width = d, .from = act.own_q.data(), .to = block.q.data()},
+                       {.kind = Kind::kHeads, .width = d, .from = act.own_k.data(), .to = block.k.data()},
+                       {.kind = Kind::kHeads, .width = d, .from = act.own_v.data(), .to = block.v.data()}},
+                      head);
+  block.text.attention_heads.Resize(text.rows() * own_width);
+  block.image.attention_heads.Resize(image.rows() * own_width);
+  AttentionForward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
+                   text_used ? block.text.attention_heads.data() : nullptr, block.image.attention_heads.data(),
+                   block.lse.data());
+  std::vector<TokenShards::Transfer> back{
+      {Kind::kFeatures, Stream::kImage, d, 0, block.image.attention_heads.data(), block.image.attention.data()}};
+  if (text_used) {
+    back.push_back({Kind::kFeatures, Stream::kText, d, 0, block.text.attention_heads.data(),
+                    block.text.attention.data()});
+  }
+  act.shards.ExchangeBack(back);
 }
 
 }  // namespace spotlight

@@ -1,5 +1,8 @@
-// The velocity that rollout and training both use: one pass of the transformer, or two combined by
-// true classifier-free guidance with the per-token norm rescale, differentiated through.
+// The velocity that rollout and training both use: one pass of the transformer, with both branches of true
+// classifier-free guidance in one batch, combined with the per-token norm rescale and differentiated through.
+//
+// Latents and velocities are whole on every rank of a sequence-parallel group: they are small, and each step's
+// arithmetic on them is then that of one rank alone. The transformer's own share is cut out and gathered here.
 #pragma once
 
 #include <memory>
@@ -17,45 +20,50 @@ struct TextCondition {
   std::vector<float> embedding;
 };
 
-// Noisy latents of B samples with text conditions of one length.
+// Noisy latents of B samples.
 struct VelocityInput {
-  Index batch = 0;
   ImageShape image_shape;
-  const float* latents = nullptr;                // [B, S, C] kernel memory
-  std::vector<const TextCondition*> conditions;  // [B], all of one length
-  std::vector<float> levels;                     // distinct sigmas
-  std::vector<int> level_index;                  // [B]
+  const float* latents = nullptr;  // [B, S, C] kernel memory
+  std::vector<float> levels;       // distinct sigmas
+  std::vector<int> level_index;    // [B]
 };
 
 class GuidedVelocity {
  public:
-  // guidance <= 1: the conditional pass alone; `negative` is then not used.
+  // guidance <= 1: the conditional branch alone; `negative` is then not used.
   GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
                  bool recompute);
 
+  // The texts of the passes that follow, of B samples, and the ranks that run them together (null: this one alone).
+  // constant: txt_in and txt_norm do not change between those passes (nor are they trained), so it is done once.
+  void SetTexts(Parameters& parameters, const std::vector<const TextCondition*>& conditions, bool constant,
+                SequenceGroup* group = nullptr);
+
   // velocity [B, S, C]. keep: Backward follows.
-  void Forward(const ParameterMemory& memory, const VelocityInput& input, bool keep, float* velocity);
-  // After a Forward with keep: Backward will be of the samples `kept` only, kept[i] in place i. Each kept[i] is i or
-  // lies behind the last place. The caller keeps the same rows of its latents and of dvelocity.
+  void Forward(Parameters& parameters, const VelocityInput& input, bool keep, float* velocity);
+  // After a Forward with keep: Backward will be of the samples `kept` only, in ascending order. The caller keeps the
+  // same rows of its latents and of dvelocity. SetTexts is needed before the next Forward.
   void KeepSamples(const std::vector<Index>& kept);
 
-  // Adds the parameter gradients of dvelocity [B, S, C]; after a Forward with keep, same memory.
-  // dtext [B, T, width], if not null, receives the gradient of the conditional text embeddings.
-  void Backward(const ParameterMemory& memory, const float* dvelocity, float* dtext = nullptr);
+  // Adds the parameter gradients of dvelocity [B, S, C]; after a Forward with keep, same parameters.
+  void Backward(Parameters& parameters, const float* dvelocity);
 
-  const DitLayout& layout() const { return conditional_.layout(); }
+  const DitLayout& layout() const { return dit_.layout(); }
   bool guided() const { return guidance_ > 1.0f; }
 
  private:
-  void FillText(const std::vector<const TextCondition*>& conditions, Buffer& text);
+  Index channels() const;
+  Index branches() const { return guided() ? 2 : 1; }
 
   float guidance_;
   TextCondition negative_;
   bool recompute_;
-  Dit conditional_, unconditional_;
-  DitInput input_, negative_input_;
-  Buffer text_, negative_text_;
-  Buffer v_cond_, v_uncond_, dv_cond_, dv_uncond_;
+  Dit dit_;
+  DitInput input_;     // of all branches: sample b is 2b, its negative text 2b + 1
+  TokenShards shards_;  // of input_
+  Buffer text_, projected_text_;
+  Buffer image_, velocity_, dvelocity_;  // own shares
+  Buffer pairs_, dpairs_;                // [B, branches, S, C]
 };
 
 }  // namespace spotlight

@@ -8,10 +8,11 @@
 
 #include "base/image.hpp"
 #include "base/tensor.hpp"
+#include "model/image_decoder.hpp"
 
 namespace spotlight {
 
-class LinearVae {
+class LinearVae : public ImageDecoder {
  public:
   static constexpr Index kPatch = 8;       // pixels a latent pixel covers, each way
   static constexpr Index kTokenSide = 16;  // pixels a packed token covers, each way
@@ -19,11 +20,10 @@ class LinearVae {
   // Tensors enc [192, C], dec [C, 192], bg [3]; UserError naming `source` if one is missing or misshapen.
   LinearVae(const WeightMap& weights, const std::string& source);
 
-  Index channels() const { return channels_; }
+  Index channels() const override { return channels_; }
 
-  // packed [h * w, 4C] latents of an image of (16h, 16w) pixels -> the image, clamped to [0, 1].
-  Image Decode(std::span<const float> packed, Index h, Index w) const;
-  // The inverse; image sides must be multiples of 16.
+  Image Decode(std::span<const float> packed, Index h, Index w) const override;
+  // The inverse of Decode; image sides must be multiples of 16.
   std::vector<float> Encode(const Image& image) const;
 
  private:

@@ -8,10 +8,24 @@
 
 namespace spotlight {
 
-ModelWeights::ModelWeights(std::shared_ptr<const DitLayout> layout, std::span<const float> base)
-    : layout_(std::move(layout)), base_(static_cast<Index>(base.size())) {
-  SPOTLIGHT_REQUIRE(base_.size() == layout_->base().size(), "weights of another layout");
-  base_.CopyFromHost(base);
+ModelWeights::ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base,
+                           Precision precision, const std::vector<float>& sigmas)
+    : layout_(std::move(layout)), source_(std::move(base)), precision_(precision) {
+  if (!lora()) return;
+  if (!sigmas.empty()) modulation_ = std::make_unique<ModulationTable>(*layout_, *source_, precision, sigmas);
+  LoadBase();
+}
+
+void ModelWeights::LoadBase() {
+  base_ = std::make_unique<WeightStorage>(*layout_, precision_);
+  base_->Load(*source_, 0, layout_->used_parts(modulation_ != nullptr));
+  base_parameters_ = OverBase(nullptr, nullptr);
+}
+
+std::unique_ptr<Parameters> ModelWeights::OverBase(const float* adapter, float* gradient) const {
+  auto parameters = std::make_unique<ResidentParameters>(*layout_, *base_, adapter, gradient);
+  parameters->modulation = modulation_.get();
+  return parameters;
 }
 
 void ModelWeights::Put(const WeightKey& key, std::span<const float> trained) {
@@ -22,35 +36,41 @@ void ModelWeights::Put(const WeightKey& key, std::span<const float> trained) {
   } else {
     entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));  // the oldest one's memory
   }
-  entries_.front().key = key;
-  entries_.front().values.Resize(static_cast<Index>(trained.size()));
-  entries_.front().values.CopyFromHost(trained);
+  Entry& entry = entries_.front();
+  entry.key = key;
+  if (lora()) {
+    entry.adapter.Resize(static_cast<Index>(trained.size()));
+    entry.adapter.CopyFromHost(trained);
+    entry.parameters = OverBase(entry.adapter.data(), nullptr);
+    return;
+  }
+  if (entry.storage == nullptr) entry.storage = std::make_unique<WeightStorage>(*layout_, precision_);
+  entry.storage->Assign(trained);
+  entry.parameters = std::make_unique<ResidentParameters>(*layout_, *entry.storage);
 }
 
 bool ModelWeights::Has(const WeightKey& key) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
 }
 
-ParameterMemory ModelWeights::Memory(const WeightKey& key) const {
+Parameters& ModelWeights::Of(const WeightKey& key) {
   const auto found =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
   SPOTLIGHT_REQUIRE(found != entries_.end(), "weight version is not here");
-  return Memory(found->values.data(), nullptr);
+  return *found->parameters;
 }
 
-ParameterMemory ModelWeights::Memory(const float* trained, float* gradient) const {
-  if (!lora()) return {.base = trained, .base_gradient = gradient};
-  return {.base = base_.data(),
-          .adapter = trained,
-          .adapter_gradient = gradient,
-          .lora_rank = layout_->lora().rank,
-          .lora_scale = static_cast<float>(layout_->lora().alpha / layout_->lora().rank)};
+Parameters& ModelWeights::Base() {
+  if (base_parameters_ == nullptr) LoadBase();
+  return *base_parameters_;
 }
 
-ParameterMemory ModelWeights::BaseMemory() const { return {.base = base_.data()}; }
+std::unique_ptr<Parameters> ModelWeights::WithAdapter(const float* adapter, float* gradient) const {
+  SPOTLIGHT_REQUIRE(lora(), "there is no adapter");
+  return OverBase(adapter, gradient);
+}
 
-std::vector<float> InitialTrainedWeights(const DitLayout& layout, std::span<const float> base, std::uint64_t run_seed) {
-  if (layout.lora().rank == 0) return {base.begin(), base.end()};
+std::vector<float> InitialAdapter(const DitLayout& layout, std::uint64_t run_seed) {
   std::vector<float> values(static_cast<std::size_t>(layout.adapter().size()), 0.0f);
   for (const Parameter& parameter : layout.adapter().parameters()) {
     if (!parameter.name.ends_with(".lora_A.weight")) continue;

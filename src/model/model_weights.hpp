@@ -1,15 +1,19 @@
-// A rank's model weights: the fixed base, and one or more versions of what is trained (the LoRA
-// adapter, or all base weights where there is none).
+// A rank's model weights: the fixed base, and one or more versions of what is trained (the LoRA adapter, or all base
+// weights where there is none).
+//
+// With an adapter the base is read once, in the asked precision; if the sigmas of the run are given, the modulation is
+// made a table (model/modulation.hpp) and its weights are not kept. Without an adapter each version is a whole model.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/buffer.hpp"
-#include "model/adapted_linear.hpp"
-#include "model/dit.hpp"
+#include "model/modulation.hpp"
+#include "model/weight_storage.hpp"
 
 namespace spotlight {
 
@@ -22,37 +26,48 @@ struct WeightKey {
 
 class ModelWeights {
  public:
-  // base [layout.base().size()]: the checkpoint's weights.
-  ModelWeights(std::shared_ptr<const DitLayout> layout, std::span<const float> base);
+  // base: the checkpoint; its names and shapes have been checked. sigmas: all that passes will see; empty: no table.
+  ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base, Precision precision,
+               const std::vector<float>& sigmas);
 
   bool lora() const { return layout_->lora().rank > 0; }
   const ParameterLayout& trained_layout() const { return lora() ? layout_->adapter() : layout_->base(); }
+  Precision precision() const { return precision_; }
 
-  // Keeps the newest kVersions sets, the oldest goes.
+  // trained [trained_layout().size()]. Keeps the newest kVersions sets, the oldest goes.
   void Put(const WeightKey& key, std::span<const float> trained);
   bool Has(const WeightKey& key) const;
 
-  // What a pass with these weights works on; no gradients. SPOTLIGHT_REQUIREs Has(key).
-  ParameterMemory Memory(const WeightKey& key) const;
-  // The same for trained weights that live elsewhere (the trainer's), with their gradient (null: none).
-  ParameterMemory Memory(const float* trained, float* gradient) const;
-  // The untrained model: reference of the KL term.
-  ParameterMemory BaseMemory() const;
+  // What a pass with these weights reads; no gradients. SPOTLIGHT_REQUIREs Has(key).
+  Parameters& Of(const WeightKey& key);
+  // The untrained model: reference of the KL term. Reads it first where all weights are trained.
+  Parameters& Base();
+  // lora(): the base with an adapter that lives elsewhere (the trainer's), and its gradient.
+  std::unique_ptr<Parameters> WithAdapter(const float* adapter, float* gradient) const;
 
  private:
   static constexpr std::size_t kVersions = 2;  // rollout and evaluation weights of one iteration
 
   struct Entry {
     WeightKey key;
-    Buffer values;
+    Buffer adapter;
+    std::unique_ptr<WeightStorage> storage;  // without an adapter
+    std::unique_ptr<Parameters> parameters;
   };
+  void LoadBase();
+  std::unique_ptr<Parameters> OverBase(const float* adapter, float* gradient) const;
+
   std::shared_ptr<const DitLayout> layout_;
-  Buffer base_;
+  std::shared_ptr<const TensorSource> source_;
+  Precision precision_;
+  std::unique_ptr<ModulationTable> modulation_;
+  std::unique_ptr<WeightStorage> base_;
+  std::unique_ptr<Parameters> base_parameters_;
   std::list<Entry> entries_;
 };
 
-// The trained weights of version 0: the base itself, or an adapter that changes nothing yet
-// (A ~ N(0, 1/r) in standard deviation, B = 0; Flow-GRPO's Gaussian initialisation), drawn from `run_seed`.
-std::vector<float> InitialTrainedWeights(const DitLayout& layout, std::span<const float> base, std::uint64_t run_seed);
+// The adapter of version 0, which changes nothing yet: A ~ N(0, 1/r) in standard deviation, B = 0 (Flow-GRPO's Gaussian
+// initialisation), drawn from `run_seed`. [layout.adapter().size()]
+std::vector<float> InitialAdapter(const DitLayout& layout, std::uint64_t run_seed);
 
 }  // namespace spotlight

@@ -1,7 +1,6 @@
 #include "model/parameters.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.hpp"
 
@@ -34,37 +33,36 @@ const Parameter& ParameterLayout::Find(const std::string& name) const {
   return parameters_[found->second];
 }
 
-void ParameterLayout::Load(const WeightMap& weights, const std::string& source, std::span<float> values) const {
-  SPOTLIGHT_REQUIRE(static_cast<Index>(values.size()) == size_, "wrong buffer");
-  std::vector<std::string> missing, unexpected, misshapen, broken;
+void ParameterLayout::Check(const TensorSource& source) const {
+  std::vector<std::string> missing, unexpected, misshapen;
   for (const Parameter& parameter : parameters_) {
-    const auto found = weights.find(parameter.name);
-    if (found == weights.end()) {
+    if (!source.Has(parameter.name)) {
       missing.push_back(parameter.name);
-    } else if (found->second.shape != parameter.shape) {
-      misshapen.push_back(parameter.name + " is " + ToString(found->second.shape) + ", expected " +
-                          ToString(parameter.shape));
-    } else {
-      const std::vector<float>& data = found->second.data;
-      if (!std::all_of(data.begin(), data.end(), [](float x) { return std::isfinite(x); })) {
-        broken.push_back(parameter.name);
-      }
-      std::copy(data.begin(), data.end(), values.begin() + parameter.offset);
+    } else if (const Shape shape = source.ShapeOf(parameter.name); shape != parameter.shape) {
+      misshapen.push_back(parameter.name + " is " + ToString(shape) + ", expected " + ToString(parameter.shape));
     }
   }
-  for (const auto& [name, tensor] : weights) {
+  for (const std::string& name : source.Names()) {
     if (!Has(name)) unexpected.push_back(name);
   }
   std::string problem;
   for (const std::string& part : {Summary("missing", missing), Summary("of another shape", misshapen),
-                                  Summary("unexpected", unexpected), Summary("with NaN or infinite values", broken)}) {
+                                  Summary("unexpected", unexpected)}) {
     if (!part.empty()) problem += (problem.empty() ? "" : "; ") + part;
   }
   if (problem.empty()) return;
-  std::string cause = "the weights belong to another model than the config describes";
-  if (missing.empty() && misshapen.empty() && unexpected.empty()) cause = "the file is damaged or training diverged";
-  throw UserError(source + ": " + std::to_string(parameters_.size()) + " tensors expected: " + problem +
-                  ". Likely cause: " + cause + "; check the path in model/path");
+  throw UserError(source.place() + ": " + std::to_string(parameters_.size()) + " tensors expected: " + problem +
+                  ". Likely cause: the weights belong to another model than the config describes; check the path in "
+                  "model/path");
+}
+
+void ParameterLayout::Load(const TensorSource& source, std::span<float> values) const {
+  SPOTLIGHT_REQUIRE(static_cast<Index>(values.size()) == size_, "wrong buffer");
+  Check(source);
+  for (const Parameter& parameter : parameters_) {
+    source.Read(parameter.name,
+                values.subspan(static_cast<std::size_t>(parameter.offset), static_cast<std::size_t>(parameter.size)));
+  }
 }
 
 WeightMap ParameterLayout::ToWeightMap(std::span<const float> values) const {

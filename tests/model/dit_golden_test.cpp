@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 struct CaseInput {
   explicit CaseInput(const SafetensorsFile& file) {
     const HostTensor hidden = file.Read("hidden_states"), encoder = file.Read("encoder_hidden_states");
-    input.batch = hidden.shape[0];
-    input.text_tokens = encoder.shape[1];
+    input.text_tokens.assign(static_cast<std::size_t>(hidden.shape[0]), encoder.shape[1]);
     image.Resize(static_cast<Index>(hidden.data.size()));
     image.CopyFromHost(hidden.data);
     text.Resize(static_cast<Index>(encoder.data.size()));
@@ -31,7 +30,7 @@ struct CaseInput {
       input.images.push_back({static_cast<int>(shapes.data[i]), static_cast<int>(shapes.data[i + 1]),
                               static_cast<int>(shapes.data[i + 2])});
     }
-    for (Index b = 0; b < input.batch; ++b) {
+    for (Index b = 0; b < input.batch(); ++b) {
       input.levels.push_back(timestep.data[static_cast<std::size_t>(b)]);
       input.level_index.push_back(static_cast<int>(b));
     }
@@ -56,7 +55,7 @@ std::vector<float> Host(const Buffer& buffer) {
 
 Index OutputSize(const GoldenModel& model, const DitInput& input) {
   const TransformerConfig& config = model.layout->config();
-  return input.batch * input.image_tokens() * config.patch_size * config.patch_size * config.out_channels;
+  return input.batch() * input.image_tokens() * config.patch_size * config.patch_size * config.out_channels;
 }
 
 // The model folder that <model>_<case> belongs to, or "".
@@ -111,7 +110,7 @@ TEST_P(DitGolden, Forward) {
   Dit dit(model_.layout);
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
-  const ParameterMemory memory{.base = weights.data()};
+  FlatParameters memory(*model_.layout, weights.data());
   dit.Forward(memory, c.input, {}, velocity.data());
   EXPECT_CLOSE(Host(velocity), file.Read("output").data, l2_, max_, "output");
   if (!file.Has("inter.temb")) return;
@@ -124,9 +123,10 @@ TEST_P(DitGolden, Forward) {
   const Index heads = config.num_attention_heads, head = config.attention_head_dim;
   const StreamLayout& image0 = model_.layout->blocks[0].image;
   const StreamLayout& text0 = model_.layout->blocks[0].text;
+  const float* vectors0 = memory.Use(model_.layout->block_part(0)).vectors;
   std::map<std::string, std::vector<float>> seen = {
-      {"time_proj", Host(act.sinusoid)},
-      {"temb", Host(act.temb)},
+      {"time_proj", Host(act.time.sinusoid)},
+      {"temb", Host(act.time.temb)},
       {"img_in", Host(block0.image.input)},
       {"txt_norm", Host(act.text_normed)},
       {"txt_in", Host(block0.text.input)},
@@ -134,12 +134,12 @@ TEST_P(DitGolden, Forward) {
       {"rope.img_sin", Host(act.rope.image_sin)},
       {"rope.txt_cos", Host(act.rope.text_cos)},
       {"rope.txt_sin", Host(act.rope.text_sin)},
-      {"block0.img_mod", Host(block0.image.modulation)},
-      {"block0.txt_mod", Host(block0.text.modulation)},
-      {"block0.img_q_normed", NormedHeads(block0.image.qkv, c.input.batch * c.input.image_tokens(), heads, head, 0,
-                                          model_.weights.data() + image0.norm_q)},
-      {"block0.txt_k_normed", NormedHeads(block0.text.qkv, c.input.batch * c.input.text_tokens, heads, head, 1,
-                                          model_.weights.data() + text0.norm_k)},
+      {"block0.img_mod", Host(block0.image.modulation_values)},
+      {"block0.txt_mod", Host(block0.text.modulation_values)},
+      {"block0.img_q_normed", NormedHeads(block0.image.qkv, c.input.batch() * c.input.image_tokens(), heads, head, 0,
+                                          vectors0 + image0.norm_q)},
+      {"block0.txt_k_normed", NormedHeads(block0.text.qkv, c.input.batch() * c.input.text_tokens[0], heads, head, 1,
+                                          vectors0 + text0.norm_k)},
       {"block0.attn.img", Host(block0.image.attention_out)},
       {"block0.attn.txt", Host(block0.text.attention_out)},
       {"block0.img_mlp", Host(block0.image.mlp_out)},
@@ -211,7 +211,7 @@ TEST_P(DitGolden, Backward) {
     Dit dit(model_.layout);
     gradient.Zero();
     Buffer dimage(c.image.size()), dtext(c.text.size());
-    const ParameterMemory memory{.base = weights.data(), .base_gradient = gradient.data()};
+    FlatParameters memory(*model_.layout, weights.data(), gradient.data());
     dit.Forward(memory, c.input, {.keep = true, .recompute = recompute}, velocity.data());
     dit.Backward(memory, c.input, dvelocity.data(), {dimage.data(), dtext.data()});
     const std::vector<float> all = Host(gradient);
@@ -235,8 +235,9 @@ TEST_P(DitGolden, MaskedTokensAreInvisible) {
   CaseInput c(file);
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
+  FlatParameters memory(*model_.layout, weights.data());
   Dit dit(model_.layout);
-  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  dit.Forward(memory, c.input, {}, velocity.data());
   const std::vector<float> before = Host(velocity);
   std::vector<float> text = Host(c.text);
   const std::size_t width = static_cast<std::size_t>(model_.layout->config().joint_attention_dim);
@@ -244,7 +245,7 @@ TEST_P(DitGolden, MaskedTokensAreInvisible) {
     if (c.mask[token] == 0) std::fill_n(text.begin() + static_cast<Index>(token * width), width, 7.0f);
   }
   c.text.CopyFromHost(text);
-  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  dit.Forward(memory, c.input, {}, velocity.data());
   EXPECT_EQ(Host(velocity), before);
 }
 
@@ -253,20 +254,21 @@ TEST_P(DitGolden, ASampleDoesNotDependOnItsBatch) {
   CaseInput c(file);
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
+  FlatParameters memory(*model_.layout, weights.data());
   Dit dit(model_.layout);
-  dit.Forward({.base = weights.data()}, c.input, {}, velocity.data());
+  dit.Forward(memory, c.input, {}, velocity.data());
   const std::vector<float> together = Host(velocity);
-  const Index batch = c.input.batch, row = velocity.size() / batch;
+  const Index batch = c.input.batch(), row = velocity.size() / batch;
   const Index image_row = c.image.size() / batch, text_row = c.text.size() / batch;
   for (Index b = 0; b < batch; ++b) {
     DitInput alone = c.input;
-    alone.batch = 1;
+    alone.text_tokens.resize(1);
     alone.image += b * image_row;
     alone.text += b * text_row;
-    if (alone.text_mask != nullptr) alone.text_mask += b * c.input.text_tokens;
+    if (alone.text_mask != nullptr) alone.text_mask += b * c.input.text_tokens[0];
     alone.levels = {c.input.levels[static_cast<std::size_t>(b)]};
     alone.level_index = {0};
-    dit.Forward({.base = weights.data()}, alone, {}, velocity.data());
+    dit.Forward(memory, alone, {}, velocity.data());
     const std::vector<float> host = Host(velocity);
     EXPECT_TRUE(std::equal(host.begin(), host.begin() + row, together.begin() + b * row)) << "sample " << b;
   }
@@ -283,15 +285,16 @@ TEST(LoraGolden, ForwardAndGradients) {
   const std::vector<float>& adapter = model.adapter;
   const SafetensorsFile file(folder + "/lora_case.safetensors"), golden(folder + "/lora_grads.safetensors");
   CaseInput c(file);
-  ModelWeights weights(model.layout, model.weights);
+  ModelWeights weights(model.layout, model.source, Precision::kFp32, {});
   Buffer trained(static_cast<Index>(adapter.size())), gradient(trained.size());
   trained.CopyFromHost(adapter);
   gradient.Zero();
   Buffer velocity(OutputSize(model, c.input)), dvelocity(velocity.size()), dimage(c.image.size()), dtext(c.text.size());
   Dit dit(model.layout);
-  dit.Forward(weights.BaseMemory(), c.input, {}, velocity.data());
+  dit.Forward(weights.Base(), c.input, {}, velocity.data());
   EXPECT_CLOSE(Host(velocity), file.Read("output_base").data, 8e-6, 2e-5, "output_base");
-  const ParameterMemory memory = weights.Memory(trained.data(), gradient.data());
+  const std::unique_ptr<Parameters> parameters = weights.WithAdapter(trained.data(), gradient.data());
+  Parameters& memory = *parameters;
   dit.Forward(memory, c.input, {.keep = true}, velocity.data());
   EXPECT_CLOSE(Host(velocity), file.Read("output").data, 8e-6, 2e-5, "output");
   dvelocity.CopyFromHost(file.Read("cotangent").data);

@@ -46,15 +46,17 @@ inline nlohmann::json GoldenSpec() {
 // A transformer of the set, perhaps with the set's adapter.
 struct GoldenModel {
   std::shared_ptr<const DitLayout> layout;
-  std::vector<float> weights;
+  std::shared_ptr<const TensorSource> source;
+  std::vector<float> weights;  // flat
   std::vector<float> adapter;
 };
 
 inline GoldenModel LoadGoldenModel(const std::string& name, const LoraSettings& lora = {}) {
   const std::string folder = GoldenDir() + "/" + name;
-  GoldenModel model{std::make_shared<const DitLayout>(ReadTransformerConfig(folder), lora), {}, {}};
+  GoldenModel model{std::make_shared<const DitLayout>(ReadTransformerConfig(folder), lora), {}, {}, {}};
+  model.source = std::make_shared<WeightMapSource>(ReadWeights(folder), folder);
   model.weights.resize(static_cast<std::size_t>(model.layout->base().size()));
-  model.layout->base().Load(ReadWeights(folder), folder, model.weights);
+  model.layout->base().Load(*model.source, model.weights);
   return model;
 }
 
@@ -72,7 +74,7 @@ inline GoldenModel LoadGoldenLora() {
   lora.targets.assign(targets.begin(), targets.end());
   GoldenModel model = LoadGoldenModel(spec.at("base"), lora);
   model.adapter.resize(static_cast<std::size_t>(model.layout->adapter().size()));
-  model.layout->adapter().Load(named, "lora", model.adapter);
+  model.layout->adapter().Load(WeightMapSource(named, "lora"), model.adapter);
   return model;
 }
 

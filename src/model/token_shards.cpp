@@ -1,0 +1,159 @@
+#include "model/token_shards.hpp"
+
+#include "base/error.hpp"
+
+namespace spotlight {
+namespace {
+
+Index Sum(const std::vector<Index>& values) {
+  Index sum = 0;
+  for (const Index value : values) sum += value;
+  return sum;
+}
+
+Index Floats(const std::vector<BlockCopy>& blocks) {
+  Index sum = 0;
+  for (const BlockCopy& block : blocks) sum += block.rows * block.size;
+  return sum;
+}
+
+}  // namespace
+
+void TokenShards::Assign(SequenceGroup* group, const std::vector<Index>& text_tokens,
+                         const std::vector<Index>& image_tokens) {
+  group_ = group;
+  if (planned_ranks_ == ranks() && planned_index_ == index() && text_.tokens == text_tokens &&
+      image_.tokens == image_tokens) {
+    return;
+  }
+  planned_ranks_ = ranks();
+  planned_index_ = index();
+  plans_.clear();
+  for (auto [shares, tokens] : {std::pair(&text_, &text_tokens), std::pair(&image_, &image_tokens)}) {
+    shares->tokens = *tokens;
+    shares->all.Assign(*tokens);
+    shares->first_token.clear();
+    std::vector<Index> own;
+    for (const Index count : *tokens) {
+      const ShareRange share = ShareOf(count, index(), ranks());
+      shares->first_token.push_back(share.begin);
+      own.push_back(share.size());
+    }
+    shares->local.Assign(own);
+  }
+}
+
+TokenShards::Plan TokenShards::PlanHeads(Index heads, Index head_size) const {
+  SPOTLIGHT_REQUIRE(heads % ranks() == 0, "the degree divides the heads");
+  const Index own_heads = heads / ranks();
+  const TokenRows text = text_.local.view(), image = image_.local.view();
+  const TokenRows all_text = text_.all.view(), all_image = image_.all.view();
+  Plan plan;
+  for (int p = 0; p < ranks(); ++p) {
+    std::vector<BlockCopy> pack, unpack;
+    Index sent = 0, received = 0;
+    for (Index b = 0; b < text.batch; ++b) {
+      // To rank p: its heads of my tokens, which lie together.
+      const Index tokens = text.tokens(b) + image.tokens(b);
+      const Index first = (text.first[b] + image.first[b]) * heads + p * own_heads * tokens;
+      const Index size = own_heads * tokens * head_size;
+      pack.push_back({first * head_size, sent, 1, size, 0, 0});
+      sent += size;
+      // From rank p: my heads of its tokens; text and image go to different places of each head.
+      const ShareRange text_share = ShareOf(all_text.tokens(b), p, ranks());
+      const ShareRange image_share = ShareOf(all_image.tokens(b), p, ranks());
+      const Index all_tokens = all_text.tokens(b) + all_image.tokens(b);
+      const Index its_tokens = text_share.size() + image_share.size();
+      const Index to = (all_text.first[b] + all_image.first[b]) * own_heads * head_size;
+      unpack.push_back({received, to + text_share.begin * head_size, own_heads, text_share.size() * head_size,
+                        its_tokens * head_size, all_tokens * head_size});
+      unpack.push_back({received + text_share.size() * head_size,
+                        to + (all_text.tokens(b) + image_share.begin) * head_size, own_heads,
+                        image_share.size() * head_size, its_tokens * head_size, all_tokens * head_size});
+      received += own_heads * its_tokens * head_size;
+    }
+    plan.pack.push_back(std::move(pack));
+    plan.unpack.push_back(std::move(unpack));
+  }
+  return plan;
+}
+
+TokenShards::Plan TokenShards::PlanRows(const Transfer& transfer) const {
+  const bool gather = transfer.kind == Transfer::Kind::kGather;
+  SPOTLIGHT_REQUIRE(gather || transfer.width % ranks() == 0, "the degree divides the features");
+  const Shares& shares = transfer.stream == Stream::kText ? text_ : image_;
+  const TokenRows own = shares.local.view(), all = shares.all.view();
+  const Index stride = transfer.stride == 0 ? transfer.width : transfer.stride;
+  const Index size = gather ? transfer.width : transfer.width / ranks();
+  Plan plan;
+  for (int p = 0; p < ranks(); ++p) {
+    plan.pack.push_back({{gather ? 0 : p * size, 0, own.rows(), size, stride, size}});
+    std::vector<BlockCopy> unpack;
+    Index received = 0;
+    for (Index b = 0; b < all.batch; ++b) {
+      const ShareRange share = ShareOf(all.tokens(b), p, ranks());
+      unpack.push_back({received, (all.first[b] + share.begin) * size, share.size(), size, size, size});
+      received += share.size() * size;
+    }
+    plan.unpack.push_back(std::move(unpack));
+  }
+  return plan;
+}
+
+const TokenShards::Plan& TokenShards::PlanFor(const Transfer& transfer, Index head_size) {
+  const PlanKey key{transfer.kind, transfer.stream, transfer.width, transfer.stride, head_size};
+  const auto found = plans_.find(key);
+  if (found != plans_.end()) return found->second;
+  Plan plan = transfer.kind == Transfer::Kind::kHeads ? PlanHeads(transfer.width / head_size, head_size)
+                                                       : PlanRows(transfer);
+  for (const auto& blocks : plan.pack) plan.send.push_back(Floats(blocks));
+  for (const auto& blocks : plan.unpack) plan.receive.push_back(Floats(blocks));
+  return plans_.emplace(key, std::move(plan)).first->second;
+}
+
+void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, bool back) {
+  const std::size_t ranks = static_cast<std::size_t>(this->ranks());
+  std::vector<const Plan*> plans;
+  for (const Transfer& transfer : transfers) {
+    SPOTLIGHT_REQUIRE(!back || transfer.kind != Transfer::Kind::kGather, "a gather has no way back");
+    plans.push_back(&PlanFor(transfer, head_size));
+  }
+  // The message to rank p holds its part of each array, one after the other.
+  std::vector<Index> send(ranks, 0), receive(ranks, 0);
+  for (const Plan* plan : plans) {
+    for (std::size_t p = 0; p < ranks; ++p) {
+      send[p] += back ? plan->receive[p] : plan->send[p];
+      receive[p] += back ? plan->send[p] : plan->receive[p];
+    }
+  }
+  send_.Resize(Sum(send));
+  receive_.Resize(Sum(receive));
+  const auto copy = [&](bool packing) {
+    Index message = 0;
+    for (std::size_t p = 0; p < ranks; ++p) {
+      Index offset = message;
+      for (std::size_t i = 0; i < transfers.size(); ++i) {
+        std::vector<BlockCopy> blocks = packing != back ? plans[i]->pack[p] : plans[i]->unpack[p];
+        if (back) {
+          for (BlockCopy& block : blocks) block = block.Reversed();
+        }
+        if (packing) {
+          CopyBlocks(blocks, transfers[i].from, send_.data() + offset);
+        } else {
+          CopyBlocks(blocks, receive_.data() + offset, transfers[i].to);
+        }
+        offset += Floats(blocks);
+      }
+      message += packing ? send[p] : receive[p];
+    }
+  };
+  copy(true);
+  if (group_ != nullptr) {
+    group_->AllToAll(send_.data(), send, receive_.data(), receive);
+  } else {
+    std::swap(send_, receive_);
+  }
+  copy(false);
+}
+
+}  // namespace spotlight

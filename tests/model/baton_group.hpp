@@ -1,0 +1,92 @@
+// A sequence-parallel group of P ranks within one process, for tests: each rank is a thread, and one runs at a time. It
+// holds the baton until it has sent its part of an exchange.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/sequence_group.hpp"
+
+namespace spotlight {
+
+class Baton {
+ public:
+  explicit Baton(int ranks) : messages_(static_cast<std::size_t>(ranks * ranks)), ranks_(ranks) {}
+
+  // Calls body(group) as each of the ranks.
+  void Run(const std::function<void(SequenceGroup&)>& body) {
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks_));
+    for (int rank = 0; rank < ranks_; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::unique_lock lock(mutex_);
+        Member member(*this, rank, lock);
+        try {
+          body(member);
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error != nullptr) std::rethrow_exception(error);
+    }
+  }
+
+ private:
+  class Member : public SequenceGroup {
+   public:
+    Member(Baton& baton, int index, std::unique_lock<std::mutex>& lock) : baton_(baton), index_(index), lock_(lock) {}
+    int size() const override { return baton_.ranks_; }
+    int index() const override { return index_; }
+    void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
+                  std::span<const Index> receive_counts) override {
+      for (int to = 0; to < size(); ++to) {
+        const Index count = send_counts[static_cast<std::size_t>(to)];
+        baton_.Message(index_, to).assign(send, send + count);
+        send += count;
+      }
+      baton_.Meet(lock_);
+      for (int from = 0; from < size(); ++from) {
+        const std::vector<float>& message = baton_.Message(from, index_);
+        SPOTLIGHT_REQUIRE(static_cast<Index>(message.size()) == receive_counts[static_cast<std::size_t>(from)],
+                          "both sides agree on the counts");
+        receive = std::copy(message.begin(), message.end(), receive);
+      }
+      baton_.Meet(lock_);  // before anyone overwrites the messages
+    }
+
+   private:
+    Baton& baton_;
+    int index_;
+    std::unique_lock<std::mutex>& lock_;
+  };
+
+  std::vector<float>& Message(int from, int to) { return messages_[static_cast<std::size_t>(from * ranks_ + to)]; }
+
+  void Meet(std::unique_lock<std::mutex>& lock) {
+    const int round = round_;
+    if (++here_ == ranks_) {
+      here_ = 0;
+      ++round_;
+      all_here_.notify_all();
+      return;
+    }
+    all_here_.wait(lock, [&] { return round_ != round; });
+  }
+
+  std::vector<std::vector<float>> messages_;
+  int ranks_;
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  int here_ = 0, round_ = 0;
+};
+
+}  // namespace spotlight
