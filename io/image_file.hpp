@@ -1,4 +1,5 @@
-// Images as 8-bit RGB PNG files and contact sheets. Values outside [0, 1] are clamped; 255 x is rounded to nearest.
+// Images as 8-bit RGB PNG files and contact sheets. Values outside [0, 1] are clamped; 255 x is rounded to nearest,
+// halves to even.
 #pragma once
 
 #include <map>

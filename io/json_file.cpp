@@ -1,6 +1,9 @@
 #include "io/json_file.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <string_view>
 
 #include "io/atomic_file.hpp"
 #include "io/json_reading.hpp"
@@ -10,6 +13,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kTransformerClass = "QwenImageTransformer2DModel";
 constexpr int kMaxSize = 1 << 24;  // no size in a model comes near; keeps products of two within 64 bits
 
 std::string InFolder(const std::string& path, const char* name) {
@@ -33,12 +37,29 @@ void RefuseIfTrue(const json& config, const std::string& path, std::initializer_
   }
 }
 
-}  // namespace
+constexpr int kMaxVaeSize = 1 << 12;  // keeps the products of channels, kernels and pixels within 64 bits
 
-TransformerConfig ReadTransformerConfig(const std::string& path) {
-  const std::string file = InFolder(path, "config.json");
-  const json config = ReadJsonFile(file);
-  RequireClass(config, file, "QwenImageTransformer2DModel");
+// The list at `key`, one finite number a latent channel; `fallback`, which must fit too, if the key is absent.
+std::vector<float> ChannelNumbers(const json& config, const std::string& file, const char* key,
+                                  const std::vector<float>& fallback, int channels) {
+  const auto found = config.find(key);
+  std::vector<float> result = fallback;
+  bool good = true;
+  if (found != config.end()) {
+    good = found->is_array() &&
+           std::all_of(found->begin(), found->end(), [](const json& number) { return number.is_number(); });
+    result = good ? found->get<std::vector<float>>() : std::vector<float>();
+    good = good && std::all_of(result.begin(), result.end(), [](float x) { return std::isfinite(x); });
+  }
+  if (!good || result.size() != static_cast<std::size_t>(channels)) {
+    throw UserError(fmt::format("{}: \"{}\" is {}; {} numbers are meant, as many as \"z_dim\" says", file, key,
+                                found == config.end() ? "absent" : Brief(*found), channels));
+  }
+  return result;
+}
+
+TransformerConfig TransformerConfigFrom(const json& config, const std::string& file) {
+  RequireClass(config, file, kTransformerClass);
   RefuseIfTrue(config, file, {"guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope"});
   TransformerConfig result;
   const auto size = [&](const char* key, int fallback) { return IntOr(config, file, key, fallback, 1, kMaxSize); };
@@ -73,9 +94,7 @@ TransformerConfig ReadTransformerConfig(const std::string& path) {
   return result;
 }
 
-SchedulerConfig ReadSchedulerConfig(const std::string& path) {
-  const std::string file = InFolder(path, "scheduler_config.json");
-  const json config = ReadJsonFile(file);
+SchedulerConfig SchedulerConfigFrom(const json& config, const std::string& file) {
   RequireClass(config, file, "FlowMatchEulerDiscreteScheduler");
   RefuseIfTrue(
       config, file,
@@ -108,6 +127,81 @@ SchedulerConfig ReadSchedulerConfig(const std::string& path) {
   return result;
 }
 
+}  // namespace
+
+void CheckModelIndex(const std::string& folder) {
+  const std::string file = (std::filesystem::path(folder) / "model_index.json").string();
+  if (!std::filesystem::exists(file)) return;
+  const json index = ReadJsonFile(file);
+  RequireClass(index, file, "QwenImagePipeline");
+  const auto transformer = index.find("transformer");  // ["diffusers", class]
+  const json name = transformer != index.end() && transformer->is_array() && transformer->size() == 2
+                        ? (*transformer)[1]
+                        : json(nullptr);
+  if (name != kTransformerClass) {
+    throw UserError(fmt::format("{}: the class of \"transformer\" is {}; only \"{}\" is supported", file, Brief(name),
+                                kTransformerClass));
+  }
+}
+
+TransformerConfig ParseTransformerConfig(std::string_view text, const std::string& place) {
+  return TransformerConfigFrom(ParseJsonObject(text, place), place);
+}
+
+TransformerConfig ReadTransformerConfig(const std::string& path) {
+  const std::string file = InFolder(path, "config.json");
+  return TransformerConfigFrom(ReadJsonFile(file), file);
+}
+
+SchedulerConfig ParseSchedulerConfig(std::string_view text, const std::string& place) {
+  return SchedulerConfigFrom(ParseJsonObject(text, place), place);
+}
+
+SchedulerConfig ReadSchedulerConfig(const std::string& path) {
+  const std::string file = InFolder(path, "scheduler_config.json");
+  return SchedulerConfigFrom(ReadJsonFile(file), file);
+}
+
+VaeConfig ReadVaeConfig(const std::string& path) {
+  const std::string file = InFolder(path, "config.json");
+  const json config = ReadJsonFile(file);
+  if (!config.contains("_class_name")) {
+    throw UserError(file + ": has no \"_class_name\"; the autoencoder's must be \"AutoencoderKLQwenImage\"");
+  }
+  RequireClass(config, file, "AutoencoderKLQwenImage");
+  VaeConfig result;
+  const auto size = [&](const char* key, int fallback) { return IntOr(config, file, key, fallback, 1, kMaxVaeSize); };
+  result.base_dim = size("base_dim", result.base_dim);
+  result.z_dim = size("z_dim", result.z_dim);
+  result.num_res_blocks = size("num_res_blocks", result.num_res_blocks);
+  if (size("input_channels", 3) != 3) {
+    throw UserError(
+        fmt::format("{}: \"input_channels\" is {}; only 3 (RGB) is supported", file, Brief(config["input_channels"])));
+  }
+  if (const auto factors = config.find("dim_mult"); factors != config.end()) {
+    bool good = factors->is_array() && factors->size() == result.dim_mult.size();
+    for (std::size_t i = 0; good && i < factors->size(); ++i) {
+      good = (*factors)[i].is_number_unsigned() && (*factors)[i] >= 1 && (*factors)[i] <= kMaxVaeSize;
+      if (good) result.dim_mult[i] = (*factors)[i].get<int>();
+    }
+    if (!good) {
+      throw UserError(
+          fmt::format("{}: \"dim_mult\" is {}; four whole numbers from 1 are meant, since the image has "
+                      "eight times the side of the latents",
+                      file, Brief(*factors)));
+    }
+  }
+  for (std::size_t i = 1; i < result.dim_mult.size(); ++i) {
+    if (result.base_dim * result.dim_mult[i] % 2 != 0) {
+      throw UserError(fmt::format("{}: \"base_dim\" {} times \"dim_mult\" {} is odd; each upsampling halves it", file,
+                                  result.base_dim, result.dim_mult[i]));
+    }
+  }
+  result.latents_mean = ChannelNumbers(config, file, "latents_mean", result.latents_mean, result.z_dim);
+  result.latents_std = ChannelNumbers(config, file, "latents_std", result.latents_std, result.z_dim);
+  return result;
+}
+
 Vocabulary ReadVocabulary(const std::string& path) {
   const std::string file = InFolder(path, "vocabulary.json");
   const json config = ReadJsonFile(file);
@@ -129,7 +223,7 @@ Vocabulary ReadVocabulary(const std::string& path) {
 }
 
 void WriteTransformerConfig(const std::string& path, const TransformerConfig& config) {
-  const json object = {{"_class_name", "QwenImageTransformer2DModel"},
+  const json object = {{"_class_name", kTransformerClass},
                        {"patch_size", config.patch_size},
                        {"in_channels", config.in_channels},
                        {"out_channels", config.out_channels},

@@ -9,16 +9,50 @@ namespace spotlight {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxReason = 200;  // the parser repeats the token it fails on, however long
+
+bool IsNestedTooDeep(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (quoted) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+json ParseJsonObject(std::string_view text, const std::string& place) {
+  if (IsNestedTooDeep(text)) {
+    throw UserError(fmt::format("{}: nested deeper than {} levels; no file of this kind is", place, kMaxDepth));
+  }
+  json parsed;
+  try {
+    parsed = json::parse(text);
+  } catch (const json::exception& error) {
+    throw UserError(fmt::format("{}: not JSON ({})", place, std::string_view(error.what()).substr(0, kMaxReason)));
+  }
+  if (!parsed.is_object()) {
+    throw UserError(place + ": holds " + Brief(parsed) + ", where a JSON object {...} is meant");
+  }
+  return parsed;
+}
+
 json ReadJsonFile(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) throw UserError(MissingFileMessage(path));
-  try {
-    json parsed = json::parse(ReadWholeFile(path));
-    if (!parsed.is_object())
-      throw UserError(path + ": holds " + Brief(parsed) + ", where a JSON object {...} is meant");
-    return parsed;
-  } catch (const json::exception& error) {
-    throw UserError(fmt::format("{}: not JSON ({})", path, error.what()));
-  }
+  return ParseJsonObject(ReadWholeFile(path), path);
 }
 
 std::string MissingFileMessage(const std::string& path) {

@@ -5,10 +5,15 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/error.hpp"
 
 namespace spotlight {
+
+// Parses one JSON object; `place` starts the messages. UserError if the text is anything else, or is nested so deep
+// that walking it could exhaust the stack.
+nlohmann::json ParseJsonObject(std::string_view text, const std::string& place);
 
 // Parses the file; UserError if it is missing (with the nearest name in its folder) or not a JSON object.
 nlohmann::json ReadJsonFile(const std::string& path);

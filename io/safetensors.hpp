@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/tensor.hpp"
+#include "io/mapped_file.hpp"
 
 namespace spotlight {
 
@@ -26,12 +27,12 @@ struct TensorInfo {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+  // A file that is in memory; `bytes` must outlive it, and messages call it `path`.
+  SafetensorsFile(std::span<const std::byte> bytes, std::string path);
 
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;  // sorted
+  const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   bool Has(const std::string& name) const { return tensors_.contains(name); }
   const TensorInfo& Info(const std::string& name) const;  // UserError if absent, with the nearest name
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -42,23 +43,28 @@ class SafetensorsFile {
   void ReadDoubles(const std::string& name, std::span<double> out) const;
   HostTensor Read(const std::string& name) const;
 
+  // The tensor's elements as they are in the file, perhaps unaligned.
+  std::span<const std::byte> Bytes(const TensorInfo& info) const;
+  // Takes the pages of `bytes`, a part of what Bytes() gave, out of this process's memory until they are read again.
+  void Release(std::span<const std::byte> bytes) const { map_.Release(bytes); }
+
  private:
-  void ParseHeader(std::size_t file_size);
-  void Unmap();
+  void ParseHeader();
+  template <typename T>
+  void ReadElements(const std::string& name, std::span<T> out) const;
 
   std::string path_;
+  MappedFile map_;                    // of no bytes when the file is in memory
+  std::span<const std::byte> bytes_;  // the whole file
+  std::size_t data_begin_ = 0;
   std::map<std::string, TensorInfo> tensors_;
   std::map<std::string, std::string> metadata_;
-  const std::byte* map_ = nullptr;
-  std::size_t map_size_ = 0;
-  std::size_t data_begin_ = 0;
 };
 
 // All tensors of one file.
 WeightMap ReadSafetensors(const std::string& path);
 
-// All tensors of a model folder: <stem>.safetensors, or else the shards that <stem>.safetensors.index.json names.
-// Also refuses weights that are not finite.
+// All tensors of a model folder as fp32 in memory (WeightFiles, io/weight_files.hpp).
 WeightMap ReadWeights(const std::string& folder, const std::string& stem = "diffusion_pytorch_model");
 
 // Writes fp32 tensors in name order.

@@ -26,9 +26,9 @@ struct ConvolutionBand {
 class Convolution {
  public:
   struct Shape {
-    std::int64_t in = 0, out = 0;                     // channels
-    std::int64_t taps = 0;                            // rows and columns of the kernel
-    std::int64_t pad_row = 0, pad_column = 0;         // zero rows above the image, zero columns left of it
+    std::int64_t in = 0, out = 0;              // channels
+    std::int64_t taps = 0;                     // rows and columns of the kernel
+    std::int64_t pad_row = 0, pad_column = 0;  // zero rows above the image, zero columns left of it
   };
 
   // weight [out, in, taps, taps], bias [out], in host memory.

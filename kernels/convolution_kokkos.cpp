@@ -13,9 +13,9 @@
 namespace spotlight {
 namespace {
 
-constexpr std::int64_t kPanel = 32;       // output channels of a work item
-constexpr std::int64_t kRun = 96;         // pixels of a work item, a multiple of every tile height
-constexpr std::int64_t kDepth = 192;      // input channels of one product: the weights for it fit the first-level cache
+constexpr std::int64_t kPanel = 32;   // output channels of a work item
+constexpr std::int64_t kRun = 96;     // pixels of a work item, a multiple of every tile height
+constexpr std::int64_t kDepth = 192;  // input channels of one product: the weights for it fit the first-level cache
 
 }  // namespace
 

@@ -1,11 +1,10 @@
-#include "kernels/pixel_norm.hpp"
-
 #include <algorithm>
 #include <cmath>
 
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/pixel_norm.hpp"
 
 namespace spotlight {
 

@@ -38,7 +38,7 @@ key_of() { sha256sum "$@" | cut -d' ' -f1 | tr -d '\n'; }
 # --- Debian packages -------------------------------------------------------------------------------------------------
 packages=(g++ cmake ninja-build pkg-config ccache git ca-certificates python3 python3-venv libhdf5-dev hdf5-tools
   libdnnl-dev libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libgtest-dev libgmock-dev
-  libzmq3-dev cppzmq-dev libpng-dev zlib1g-dev clang-format clang-tidy)
+  libzmq3-dev cppzmq-dev libpng-dev zlib1g-dev clang-format clang-tidy tesseract-ocr)
 if command -v dpkg-query >/dev/null; then
   installed=$(dpkg-query -W -f='${db:Status-Abbrev}${binary:Package}\n' "${packages[@]}" 2>/dev/null || true)
   missing=()

@@ -20,6 +20,7 @@ concept Number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
 constexpr Role Last(Role) { return Role::kExplorer; }
 constexpr RequestKind Last(RequestKind) { return RequestKind::kEvaluate; }
+constexpr TextList Last(TextList) { return TextList::kNegative; }
 
 // An archive is the one or the other of Writer and Reader; Fields(archive, message) hands it each field in order.
 class Writer {
@@ -200,11 +201,11 @@ template <class A>
 void Fields(A&, Field<A, Ack>&) {}
 template <class A>
 void Fields(A& archive, Field<A, FetchWeights>& m) {
-  archive(m.version, m.ema);
+  archive(m.version, m.ema, m.offset, m.count);
 }
 template <class A>
 void Fields(A& archive, Field<A, Weights>& m) {
-  archive(m.version, m.ema, m.checksum, m.values);
+  archive(m.version, m.ema, m.checksum, m.values, m.offset, m.total);
 }
 template <class A>
 void Fields(A& archive, Field<A, Train>& m) {
@@ -225,6 +226,22 @@ void Fields(A&, Field<A, Finish>&) {}
 template <class A>
 void Fields(A& archive, Field<A, Failed>& m) {
   archive(m.text, m.exit_code, m.rank);
+}
+template <class A>
+void Fields(A& archive, Field<A, FetchPrompts>& m) {
+  archive(m.list, m.indices);
+}
+template <class A>
+void Fields(A& archive, Field<A, PromptEmbedding>& m) {
+  archive(m.index, m.tokens, m.embedding);
+}
+template <class A>
+void Fields(A& archive, Field<A, Prompts>& m) {
+  archive(m.list, m.entries);
+}
+template <class A>
+void Fields(A& archive, Field<A, PushWeights>& m) {
+  archive(m.version, m.ema, m.checksum, m.offset, m.total, m.values);
 }
 
 // Reads the body of the message whose place in the variant is `type`.
@@ -275,12 +292,18 @@ Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id) {
   return message;
 }
 
-std::uint64_t Checksum(std::span<const float> values) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15ULL ^ values.size();
+PiecewiseChecksum::PiecewiseChecksum(std::uint64_t total) : hash_(0x9e3779b97f4a7c15ULL ^ total) {}
+
+void PiecewiseChecksum::Add(std::span<const float> values) {
   for (const float value : values) {
-    hash = std::rotl((hash ^ std::bit_cast<std::uint32_t>(value)) * 0xff51afd7ed558ccdULL, 29);
+    hash_ = std::rotl((hash_ ^ std::bit_cast<std::uint32_t>(value)) * 0xff51afd7ed558ccdULL, 29);
   }
-  return hash;
+}
+
+std::uint64_t Checksum(std::span<const float> values) {
+  PiecewiseChecksum checksum(values.size());
+  checksum.Add(values);
+  return checksum.value();
 }
 
 }  // namespace spotlight

@@ -25,7 +25,7 @@ namespace spotlight {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint16_t kMessageVersion = 1;
+inline constexpr std::uint16_t kMessageVersion = 2;
 
 // Not a message of this run and version, or a damaged one.
 class MessageError : public std::runtime_error {
@@ -58,17 +58,21 @@ struct Push {
 
 struct Ack {};
 
-// Worker: answered by Weights.
+// Worker: answered by Weights. comm/weight_pieces.hpp fetches them whole.
 struct FetchWeights {
   std::uint64_t version = 0;
-  bool ema = false;  // the evaluation weights (moving average) of that version
+  bool ema = false;          // the evaluation weights (moving average) of that version
+  std::uint64_t offset = 0;  // of the first value wanted
+  std::uint64_t count = 0;   // at most so many values; 0: all that follow
 };
 
 struct Weights {
   std::uint64_t version = 0;
   bool ema = false;
-  std::uint64_t checksum = 0;  // Checksum(values)
-  std::vector<float> values;   // every trained parameter, in the model's order
+  std::uint64_t checksum = 0;  // Checksum of all values of that version
+  std::vector<float> values;   // trained parameters from `offset` on, in the model's order
+  std::uint64_t offset = 0;
+  std::uint64_t total = 0;  // how many that version has
 };
 
 struct TrainSample {
@@ -82,7 +86,8 @@ struct Train {
   std::vector<TrainSample> samples;
 };
 
-// Trainer: answered by Ack.
+// Trainer: answered by Ack. Weights that do not fit into one message come before it, by PushWeights, and are empty
+// here.
 struct Trained {
   std::uint32_t iteration = 0;
   std::map<std::string, double> metrics;
@@ -110,8 +115,37 @@ struct Failed {
   std::uint32_t rank = 0;
 };
 
-using Message =
-    std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish, Failed>;
+enum class TextList : std::uint8_t { kTrain, kEval, kNegative };
+
+// Worker: the text embeddings of these prompts, once per prompt. Answered by Prompts.
+struct FetchPrompts {
+  TextList list = TextList::kTrain;
+  std::vector<std::uint32_t> indices;  // places in that list
+};
+
+struct PromptEmbedding {
+  std::uint32_t index = 0;
+  std::uint32_t tokens = 0;
+  std::vector<float> embedding;  // [tokens, width]
+};
+
+struct Prompts {
+  TextList list = TextList::kTrain;
+  std::vector<PromptEmbedding> entries;
+};
+
+// Trainer: a piece of the weights of the next version, from `offset` on; pieces come in order. Answered by Ack.
+struct PushWeights {
+  std::uint64_t version = 0;
+  bool ema = false;
+  std::uint64_t checksum = 0;  // Checksum of all values
+  std::uint64_t offset = 0;
+  std::uint64_t total = 0;
+  std::vector<float> values;
+};
+
+using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish,
+                             Failed, FetchPrompts, Prompts, PushWeights>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.
@@ -119,5 +153,16 @@ Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id);
 
 // Order-dependent 64-bit hash of the values' bits: the same weights on both sides of a copy.
 std::uint64_t Checksum(std::span<const float> values);
+
+// The same of values that come in pieces, in order.
+class PiecewiseChecksum {
+ public:
+  explicit PiecewiseChecksum(std::uint64_t total);  // number of values
+  void Add(std::span<const float> values);
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_;
+};
 
 }  // namespace spotlight

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <thread>
@@ -66,9 +67,15 @@ void Revoke([[maybe_unused]] MPI_Comm comm) noexcept {
 #endif
 }
 
-void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit) {
-  constexpr auto kYielding = std::chrono::milliseconds(2);  // most waits are shorter than a sleep
-  constexpr auto kNap = std::chrono::microseconds(500);
+bool IsRevoked([[maybe_unused]] MPI_Comm comm) noexcept {
+  int revoked = 0;
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  MPIX_Comm_is_revoked(comm, &revoked);
+#endif
+  return revoked != 0;
+}
+
+void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit, Pace pace) {
   constexpr auto kRevoking = std::chrono::seconds(5);
   const Clock::time_point start = Clock::now();
   Clock::time_point deadline = start + limit;
@@ -85,10 +92,10 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
       fmt::print(stderr, "{}: a lost peer left communication pending; giving up\n", ProcessName());
       MPI_Abort(MPI_COMM_WORLD, kExitInternal);
     }
-    if (now - start < kYielding) {
+    if (now - start < pace.yielding) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kNap);
+      std::this_thread::sleep_for(pace.nap);
     }
   }
   int error_class = MPI_SUCCESS;
@@ -99,6 +106,50 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
     throw PeerLost(fmt::format("a peer was lost or silent for {:.1f} s [{}]",
                                std::chrono::duration<double>(Clock::now() - start).count(), ProcessName()));
   }
+}
+
+void Exchange(MPI_Comm comm, std::span<const PeerBytes> peers, std::chrono::milliseconds limit, Pace pace) {
+  constexpr std::size_t kMessage = std::size_t{1} << 26;  // 64 MiB: MPI counts are int
+  int own = 0;
+  MPI_CHECK(MPI_Comm_rank(comm, &own));
+  int error = MPI_SUCCESS;
+  std::vector<MPI_Request> requests;
+  // `start` begins one message: MPI_Irecv or MPI_Isend.
+  const auto begin = [&](std::size_t bytes, const auto& start) {
+    for (std::size_t at = 0; at < bytes && error == MPI_SUCCESS; at += kMessage) {
+      const int count = static_cast<int>(std::min(kMessage, bytes - at));
+      error = start(at, count, &requests.emplace_back(MPI_REQUEST_NULL));
+    }
+  };
+  // Receives before sends, and the next rank first, so that not all begin with the same one.
+  const int size = static_cast<int>(peers.size());
+  for (int step = 1; step < size; ++step) {
+    const int rank = (own + size - step) % size;
+    const PeerBytes& peer = peers[static_cast<std::size_t>(rank)];
+    begin(peer.receive_bytes, [&](std::size_t at, int count, MPI_Request* request) {
+      return MPI_Irecv(static_cast<std::byte*>(peer.receive) + at, count, MPI_BYTE, rank, 0, comm, request);
+    });
+  }
+  for (int step = 1; step < size; ++step) {
+    const int rank = (own + step) % size;
+    const PeerBytes& peer = peers[static_cast<std::size_t>(rank)];
+    begin(peer.send_bytes, [&](std::size_t at, int count, MPI_Request* request) {
+      return MPI_Isend(static_cast<const std::byte*>(peer.send) + at, count, MPI_BYTE, rank, 0, comm, request);
+    });
+  }
+  if (error != MPI_SUCCESS) Revoke(comm);  // ends what has begun: nobody may leave with the buffers in MPI's hands
+  WaitAll(comm, std::move(requests), limit, pace);
+  MPI_CHECK(error);
+}
+
+void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit) {
+  int size = 0;
+  MPI_CHECK(MPI_Comm_size(comm, &size));
+  const std::byte out{};
+  std::vector<std::byte> in(static_cast<std::size_t>(size));
+  std::vector<PeerBytes> peers;
+  for (std::byte& from : in) peers.push_back({&out, 1, &from, 1});
+  Exchange(comm, peers, limit);
 }
 
 }  // namespace spotlight

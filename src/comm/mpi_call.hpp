@@ -4,6 +4,8 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "comm/world.hpp"
@@ -20,10 +22,35 @@ void CheckMpi(int code, const char* call, const char* file, int line);
 
 // Ends pending and future communication over `comm` on all its ranks with an error. Does nothing without ULFM.
 void Revoke(MPI_Comm comm) noexcept;
+bool IsRevoked(MPI_Comm comm) noexcept;
 
-// Completes `requests`, all on `comm`, sleeping between looks. Throws PeerLost if a peer is lost or `limit` passes;
-// then `comm` is revoked. In every case the buffers are free for reuse, or the process has ended.
-void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit);
+// How a wait looks for its end: first it only yields the core, then it sleeps between looks. MPI moves data only while
+// somebody looks.
+struct Pace {
+  std::chrono::milliseconds yielding;
+  std::chrono::microseconds nap;
+};
+inline constexpr Pace kUsualPace = {std::chrono::milliseconds(2), std::chrono::microseconds(500)};
+
+// Completes `requests`, all on `comm`. Throws PeerLost if a peer is lost or `limit` passes; then `comm` is revoked. In
+// every case the buffers are free for reuse, or the process has ended.
+void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit, Pace pace = kUsualPace);
+
+// What one rank sends to and receives from one peer, in bytes. 0 bytes: nothing is sent, the address is not looked at.
+struct PeerBytes {
+  const void* send = nullptr;
+  std::size_t send_bytes = 0;
+  void* receive = nullptr;
+  std::size_t receive_bytes = 0;
+};
+
+// Every rank of `comm` calls it with one entry per rank. Entry [own rank] is not touched. Sizes are not bounded by int.
+// Throws as WaitAll does.
+void Exchange(MPI_Comm comm, std::span<const PeerBytes> peers, std::chrono::milliseconds limit, Pace pace = kUsualPace);
+
+// Sends a byte from every rank to every other: a peer's address is looked up at the first message, and that look-up
+// blocks for ever if the peer has died by then.
+void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit);
 
 }  // namespace spotlight
 

@@ -2,10 +2,14 @@
 //
 // All trainers make the same calls in the same order. Every wait has the world's limit; a lost trainer throws PeerLost
 // on all others (the one that leaves by an exception revokes the communicator). With one trainer nothing is sent.
+//
+// A shard is what one trainer owns of an array: ShareOf(size, index, trainers) of base/sequence_group.hpp. Arrays have
+// the same length on all and may be larger than any int; they move in pieces of 4 MiB.
 #pragma once
 
 #include <span>
 
+#include "base/bfloat16.hpp"
 #include "comm/world.hpp"
 
 namespace spotlight {
@@ -22,8 +26,13 @@ class TrainerGroup {
   int index() const { return world_.trainer_index(); }
 
   // values[i] becomes the sum over the trainers, added in double in the order of their index and rounded once.
-  // The same length on all. Moves 2 x the array per trainer, in pieces of 4 MiB.
+  // Moves 2 (n - 1) / n of the array per trainer.
   void SumInOrder(std::span<float> values);
+  // The same for the own shard only; the rest stays as it was. Moves (n - 1) / n of the array.
+  void SumShardInOrder(std::span<float> values);
+  // Every trainer's shard on all. Moves (n - 1) / n of the array.
+  void GatherShards(std::span<float> values);
+  void GatherShards(std::span<Bfloat16> values);
   // values of trainer `root` on all.
   void Broadcast(std::span<float> values, int root = 0);
   double SumDouble(double value);  // in the order of the index

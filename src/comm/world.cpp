@@ -43,22 +43,6 @@ bool HasFaultTolerance() {
 #endif
 }
 
-// Sends a byte from every rank to every other: a peer's address is looked up at the first message, and that look-up
-// blocks for ever if the peer has died by then.
-void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit) {
-  int size = 0;
-  MPI_CHECK(MPI_Comm_size(comm, &size));
-  std::vector<char> in(static_cast<std::size_t>(size));
-  const char out = 0;
-  std::vector<MPI_Request> requests(2 * in.size(), MPI_REQUEST_NULL);
-  for (int peer = 0; peer < size; ++peer) {
-    const auto p = static_cast<std::size_t>(peer);
-    MPI_CHECK(MPI_Irecv(&in[p], 1, MPI_CHAR, peer, 0, comm, &requests[2 * p]));
-    MPI_CHECK(MPI_Isend(&out, 1, MPI_CHAR, peer, 0, comm, &requests[2 * p + 1]));
-  }
-  WaitAll(comm, std::move(requests), limit);
-}
-
 }  // namespace
 
 enum class World::Call : int { kBroadcast = 1, kAllGather, kAgreeExit };

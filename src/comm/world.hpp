@@ -40,6 +40,7 @@ int WorseExit(int a, int b);
 // The MPI library's own name for itself, first line.
 std::string MpiVersion();
 
+class SpGroup;
 class TrainerGroup;
 
 class World {
@@ -96,6 +97,7 @@ class World {
   [[noreturn]] void Abort(int code);
 
  private:
+  friend class SpGroup;
   friend class TrainerGroup;
   struct Mpi;
   enum class Call : int;

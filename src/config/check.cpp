@@ -74,6 +74,31 @@ void CheckBatches(const Config& config) {
   }
 }
 
+void CheckSharing(const Config& config) {
+  const RanksConfig& ranks = config.ranks;
+  if (ranks.trainers % ranks.trainer_sp != 0) {
+    throw UserError(fmt::format("{} = {} must divide {} = {}: trainers share passes in groups of that size",
+                                Key(config, "ranks/trainer_sp"), ranks.trainer_sp, Key(config, "ranks/trainers"),
+                                ranks.trainers));
+  }
+  if (config.lora.rank > 0) {
+    if (!config.train.shard_weights) return;
+    throw UserError(fmt::format(
+        "{} = true is for training all weights, but {} = {} trains an adapter over a base that does not change; "
+        "leave it out",
+        Key(config, "train/shard_weights"), Key(config, "lora/rank"), config.lora.rank));
+  }
+  if (ranks.trainer_sp > 1) {
+    throw UserError(fmt::format(
+        "{} = {} needs an adapter (lora/rank > 0): gradients of all weights are summed on one rank a pass; set it to 1",
+        Key(config, "ranks/trainer_sp"), ranks.trainer_sp));
+  }
+  if (!config.model.adapter.empty()) {
+    throw UserError(fmt::format("{} = {} is to be trained on, but {} = 0 trains all weights; set lora/rank to its rank",
+                                Key(config, "model/adapter"), config.model.adapter, Key(config, "lora/rank")));
+  }
+}
+
 void CheckReward(const Config& config) {
   double total = 0;
   for (const WeightedName& term : config.reward.terms) total += std::abs(term.weight);
@@ -99,6 +124,7 @@ void CheckConfig(const Config& config) {
   CheckSchedule(config, "eval/steps", config.eval.steps);
   CheckWindow(config);
   CheckBatches(config);
+  CheckSharing(config);
   CheckReward(config);
 }
 
@@ -123,6 +149,13 @@ void CheckRanks(const Config& config, int ranks) {
         "{} = {} needs {} ranks (1 coordinator + {} trainers; further ones are spot ranks), "
         "but {} were started; start mpirun -np {} or more, or set ranks/trainers={}",
         Key(config, "ranks/trainers"), trainers, needed, trainers, ranks, needed, ranks > 1 ? ranks - 1 : 1));
+  }
+  const int explorers = ranks - needed;
+  if (explorers > 0 && explorers % config.ranks.explorer_sp != 0) {
+    throw UserError(fmt::format(
+        "{} = {} must divide the {} spot ranks (all {} but 1 coordinator and {} trainers); start {} more or change it",
+        Key(config, "ranks/explorer_sp"), config.ranks.explorer_sp, explorers, ranks, trainers,
+        config.ranks.explorer_sp - explorers % config.ranks.explorer_sp));
   }
 }
 

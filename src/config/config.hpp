@@ -29,8 +29,9 @@ struct RunConfig {
 };
 
 struct ModelConfig {
-  enum class Precision { kFp32 };
+  enum class Precision { kFp32, kBf16 };
   std::string path;
+  std::string adapter;  // empty: none
   Precision precision = Precision::kFp32;
   bool recompute = false;
 };
@@ -58,6 +59,7 @@ struct LoraConfig {
 struct PromptsConfig {
   std::string train;
   std::string eval;
+  std::string embeddings;                 // empty: the model folder's own table
   std::vector<WeightedName> tag_weights;  // empty: every prompt is equally likely
 };
 
@@ -95,6 +97,8 @@ struct ExploreConfig {
 struct RewardConfig {
   std::vector<WeightedName> terms = {{"geneval_exact", 1.0}};
   std::string detector;  // empty: detector.safetensors in the model folder
+  std::string command;   // empty: none
+  int command_timeout = 120;  // seconds
 };
 
 struct TrainConfig {
@@ -113,6 +117,7 @@ struct TrainConfig {
   double weight_decay = 1e-4;
   double ema_decay = 0;  // 0: no average is kept
   double ratio_tolerance = 1e-6;
+  bool shard_weights = false;
 };
 
 struct EvalConfig {
@@ -123,6 +128,8 @@ struct EvalConfig {
 
 struct RanksConfig {
   int trainers = 1;
+  int trainer_sp = 1;   // sequence-parallel degrees
+  int explorer_sp = 1;
 };
 
 struct CheckpointConfig {

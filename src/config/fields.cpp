@@ -23,7 +23,9 @@ std::vector<Field> RunFields(RunConfig& c) {
 std::vector<Field> ModelFields(ModelConfig& c) {
   return {
       InputPath("path", c.path, "folder of the model in diffusers' layout; required"),
-      Choice("precision", c.precision, {"fp32"}, kFixed, "of weights and activations"),
+      InputPath("adapter", c.adapter, "LoRA file or folder to start from (diffusers, PEFT); empty: none"),
+      Choice("precision", c.precision, {"fp32", "bf16"}, kFixed,
+             "of the weights that passes read; everything is computed, summed and trained in fp32"),
       Flag("recompute", c.recompute, kMayChange,
            "recompute each block in the backward pass: less memory, one more forward pass"),
   };
@@ -41,6 +43,8 @@ std::vector<Field> PromptsFields(PromptsConfig& c) {
   return {
       InputPath("train", c.train, "prompts trained on: GenEval .jsonl or a line each in .txt; required"),
       InputPath("eval", c.eval, "held-out prompts, same formats; required"),
+      InputPath("embeddings", c.embeddings,
+                "text embeddings made by scripts/encode_prompts.py; empty: the model folder's own table"),
       WeightList("tag_weights", c.tag_weights, AtLeast(0), kFixed,
                  "how often a prompt of a tag is drawn; empty: every prompt equally often"),
   };
@@ -88,6 +92,9 @@ std::vector<Field> RewardFields(RewardConfig& c) {
       WeightList("terms", c.terms, AtLeast(0), kFixed, "weighted mean of these; `--list rewards` names them"),
       InputPath("detector", c.detector,
                 "weights of the shape detector; empty: detector.safetensors in the model folder"),
+      Text("command", c.command, kFixed, "shell command that judges images, for the term `command` (scripts/rewards)"),
+      Whole("command_timeout", c.command_timeout, Between(1, 86400), kMayChange,
+            "seconds that the command may take for one image, or to start"),
   };
 }
 
@@ -112,6 +119,8 @@ std::vector<Field> TrainFields(TrainConfig& c) {
            "per update: decay of the averaged weights that evaluation uses; 0: none kept"),
       Real("ratio_tolerance", c.ratio_tolerance, AtLeast(0), kMayChange,
            "warn if the ratio before the first update is further from 1"),
+      Flag("shard_weights", c.shard_weights, kMayChange,
+           "all weights trained: share them out over the trainers too; less memory, more traffic"),
   };
 }
 
@@ -160,7 +169,11 @@ std::vector<Section> FieldList(Config& c) {
       {"eval", "held-out prompts with fixed seeds", EvalFields(c.eval)},
       {"ranks",
        "who does what",
-       {Whole("trainers", c.ranks.trainers, AtLeast(1), kMayChange, "reserved ranks that train")}},
+       {Whole("trainers", c.ranks.trainers, AtLeast(1), kMayChange, "reserved ranks that train"),
+        Whole("trainer_sp", c.ranks.trainer_sp, Between(1, 1024), kMayChange,
+              "trainers that share one pass (sequence parallelism); divides trainers and the model's heads"),
+        Whole("explorer_sp", c.ranks.explorer_sp, Between(1, 1024), kMayChange,
+              "spot ranks of a node that share one pass; divides them and the model's heads")}},
       {"checkpoint",
        "what a stopped run goes on from",
        {Whole("every", c.checkpoint.every, AtLeast(0), kMayChange,

@@ -293,7 +293,7 @@ void Coordinator::FinalEvaluation() {
                                  : fmt::format("{:.3f} +- {:.3f}", state_.first_strict, state_.first_strict_error);
   const std::string score = fmt::format("Held-out score {} -> {} ({} images, standard error)", before,
                                         DescribeScore(evaluation), evaluation.images);
-  ExportWeights(config_, *resources_.layout, dispatch_.PublishedWeights(EvaluationWeights()),
+  ExportWeights(config_, *resources_.model.layout, dispatch_.PublishedWeights(EvaluationWeights()),
                 record_.directory() + "/final", score);
   progress_.Line("");
   progress_.Line(score);

@@ -21,14 +21,25 @@ bool Trains(Role role) { return role == Role::kTrainer || role == Role::kAll; }
 
 }  // namespace
 
-Dispatch::Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server)
-    : config_(config), run_id_(run_id), server_(server), start_(Now()), ledger_(config.cost) {
-  for (std::uint32_t rank = 0; rank < roles.size(); ++rank) {
-    if (roles[rank] == Role::kCoordinator) continue;
-    workers_[rank].role = roles[rank];
-    workers_[rank].called = roles[rank] == Role::kAll;
-    explorers_ += roles[rank] == Role::kExplorer ? 1 : 0;
+Dispatch::Dispatch(const Config& config, const std::map<std::uint32_t, Role>& roles, std::uint64_t run_id,
+                   Server& server, Embeddings embeddings, Index weights)
+    : config_(config),
+      run_id_(run_id),
+      server_(server),
+      start_(Now()),
+      pushed_(static_cast<std::uint64_t>(weights)),
+      embeddings_(std::move(embeddings)),
+      ledger_(config.cost) {
+  for (const auto& [rank, role] : roles) {
+    workers_[rank].role = role;
+    workers_[rank].called = role == Role::kAll;
+    explorers_ += role == Role::kExplorer ? 1 : 0;
   }
+}
+
+int Dispatch::RanksOf(Role role) const {
+  if (role == Role::kExplorer) return config_.ranks.explorer_sp;
+  return role == Role::kTrainer ? config_.ranks.trainer_sp : 1;
 }
 
 void Dispatch::BeginIteration() {
@@ -59,25 +70,29 @@ void Dispatch::StartTraining(Train train) {
 }
 
 void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
-  saved_ = false;
+  savers_left_ = 0;
   for (auto& [rank, worker] : workers_) {
     if (!Trains(worker.role)) continue;
-    worker.tasks.emplace_back(Save{path, step});  // all trainers hold the same state: the first one writes it
-    return;
+    worker.tasks.emplace_back(Save{path, step});  // each has a share of the state; the first one writes
+    ++savers_left_;
   }
 }
 
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
-  published_.remove_if([&](const auto& entry) { return entry.first == key || entry.first.version + 1 < key.version; });
-  published_.emplace_front(key, std::move(values));
+  published_.remove_if(
+      [&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
+  const std::uint64_t checksum = Checksum(values);
+  published_.push_front({key, std::move(values), checksum});
 }
 
-const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) const {
-  for (const auto& [published, values] : published_) {
-    if (published == key) return values;
+const Dispatch::Published& Dispatch::FindPublished(const WeightKey& key) const {
+  for (const Published& entry : published_) {
+    if (entry.key == key) return entry;
   }
   FailRequire("published", __FILE__, __LINE__, "no weights of version " + std::to_string(key.version));
 }
+
+const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) const { return FindPublished(key).values; }
 
 bool Dispatch::ServeOne() {
   return server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, std::chrono::milliseconds(100));
@@ -136,12 +151,16 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   } else if (const auto* push = std::get_if<Push>(&message)) {
     AcceptPush(*push);
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
-    const std::vector<float>& values = PublishedWeights({fetch->version, fetch->ema});
-    reply = Weights{fetch->version, fetch->ema, Checksum(values), values};
+    const Published& published = FindPublished({fetch->version, fetch->ema});
+    reply = PieceOf(*fetch, published.values, published.checksum);
+  } else if (const auto* prompts = std::get_if<FetchPrompts>(&message)) {
+    reply = embeddings_(*prompts);
+  } else if (auto* piece = std::get_if<PushWeights>(&message)) {
+    pushed_.Add(std::move(*piece));
   } else if (auto* trained = std::get_if<Trained>(&message)) {
     AcceptTrained(std::move(*trained));
   } else if (std::holds_alternative<Saved>(message)) {
-    saved_ = true;
+    --savers_left_;
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     workers_.at(failed->rank).gone = true;
     if (!failure_ || failure_->exit_code() == kExitStopped) {
@@ -162,10 +181,11 @@ Message Dispatch::AnswerPull(const Pull& pull) {
   const double now = Now();
   const Pool pool = worker.role == Role::kExplorer ? Pool::kSpot : Pool::kReserved;
   const double busy = std::accumulate(pull.busy_seconds.begin(), pull.busy_seconds.end(), 0.0);
+  const int ranks = RanksOf(worker.role);
   for (std::size_t use = 0; use < pull.busy_seconds.size(); ++use) {
-    ledger_.Add(pool, static_cast<Use>(use), pull.busy_seconds[use]);
+    ledger_.Add(pool, static_cast<Use>(use), ranks * pull.busy_seconds[use]);
   }
-  if (worker.last_pull > 0) ledger_.Add(pool, Use::kIdle, std::max(0.0, now - worker.last_pull - busy));
+  if (worker.last_pull > 0) ledger_.Add(pool, Use::kIdle, ranks * std::max(0.0, now - worker.last_pull - busy));
   worker.last_pull = now;
   worker.called = true;
   if (finishing_) {
@@ -212,11 +232,15 @@ void Dispatch::AcceptPush(const Push& push) {
 }
 
 void Dispatch::AcceptTrained(Trained trained) {
-  // All trainers hold the same bits; the first report is the one that is used.
+  // All report the same metrics, one has pushed the weights.
   if (trainers_left_ == 0) return;
-  --trainers_left_;
-  if (!trained_pending_) trained_pending_ = std::move(trained);
-  if (trainers_left_ == 0) trained_ = std::exchange(trained_pending_, std::nullopt);
+  if (--trainers_left_ > 0) return;
+  for (const bool ema : {false, true}) {
+    std::optional<std::vector<float>> values = pushed_.Take(trained.next_version, ema);
+    SPOTLIGHT_REQUIRE(values || (ema && config_.train.ema_decay == 0), "training ended without its weights");
+    if (values) (ema ? trained.ema_weights : trained.weights) = std::move(*values);
+  }
+  trained_ = std::move(trained);
 }
 
 }  // namespace spotlight

@@ -18,6 +18,7 @@
 #include "base/error.hpp"
 #include "comm/channel.hpp"
 #include "comm/messages.hpp"
+#include "comm/weight_pieces.hpp"
 #include "comm/world.hpp"
 #include "config/config.hpp"
 #include "model/model_weights.hpp"
@@ -38,8 +39,11 @@ class RunFailed : public std::runtime_error {
 
 class Dispatch {
  public:
-  // roles: of each rank (of the one process: {kAll}).
-  Dispatch(const Config& config, std::vector<Role> roles, std::uint64_t run_id, Server& server);
+  // roles: of each rank that calls (of the one process: rank 0, kAll); the others of a sequence-parallel group do not.
+  // embeddings: answers what workers ask about prompts. weights: number of trained parameters.
+  using Embeddings = std::function<Prompts(const FetchPrompts&)>;
+  Dispatch(const Config& config, const std::map<std::uint32_t, Role>& roles, std::uint64_t run_id, Server& server,
+           Embeddings embeddings, Index weights);
 
   // Forgets the last iteration's requests; a late result of theirs is refused from now on.
   void BeginIteration();
@@ -56,9 +60,9 @@ class Dispatch {
   void StartTraining(Train train);
   bool trained() const { return trained_.has_value(); }
   Trained TakeTrained() { return std::exchange(trained_, std::nullopt).value(); }
-  // Gives trainer 0 the task to save its state into `path`.
+  // Gives the trainers the task to save their state into `path`.
   void StartSave(const std::string& path, std::uint64_t step);
-  bool saved() const { return saved_; }
+  bool saved() const { return savers_left_ == 0; }
 
   // Weights that workers may fetch from now on; keeps those of the last two versions.
   void Publish(const WeightKey& key, std::vector<float> values);
@@ -77,6 +81,11 @@ class Dispatch {
   static constexpr double kLongestTurn = 600;    // seconds that a worker may compute before it hears Finish
 
  private:
+  struct Published {
+    WeightKey key;
+    std::vector<float> values;
+    std::uint64_t checksum = 0;
+  };
   struct WorkerState {
     Role role = Role::kExplorer;
     double last_pull = 0;
@@ -92,6 +101,8 @@ class Dispatch {
   Message AnswerPull(const Pull& pull);
   void AcceptPush(const Push& push);
   void AcceptTrained(Trained trained);
+  const Published& FindPublished(const WeightKey& key) const;
+  int RanksOf(Role role) const;  // that one caller speaks for
   std::size_t LeaseSize(const WorkerState& worker, RequestKind kind) const;
   bool Explores(const WorkerState& worker) const;
 
@@ -103,12 +114,14 @@ class Dispatch {
   RequestQueue queue_;
   std::uint64_t next_id_ = 1;
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
-  std::optional<Trained> trained_, trained_pending_;  // pending: not all trainers are done
+  std::optional<Trained> trained_;
   int trainers_left_ = 0;                             // that have not finished Train
   double start_;
-  bool saved_ = false;
+  int savers_left_ = 0;  // trainers that have not finished Save
   bool finishing_ = false;
-  std::list<std::pair<WeightKey, std::vector<float>>> published_;
+  std::list<Published> published_;
+  PushedWeights pushed_;
+  Embeddings embeddings_;
   std::optional<RunFailed> failure_;
   double failed_at_ = 0;
   CostLedger ledger_;

@@ -1,6 +1,7 @@
 #include "driver/job.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/channel.hpp"
+#include "comm/group_client.hpp"
 #include "comm/mpi_settings.hpp"
 #include "config/check.hpp"
 #include "config/dump.hpp"
@@ -16,6 +18,7 @@
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
 #include "driver/dry_run.hpp"
+#include "driver/pass_groups.hpp"
 #include "driver/signals.hpp"
 #include "driver/worker.hpp"
 #include "kernels/runtime.hpp"
@@ -31,6 +34,8 @@ void RequireSameContents(const RunState& state, const Resources& resources, cons
   const std::map<std::string, std::string> paths = {{"model/path", config.model.path},
                                                     {"prompts/train", config.prompts.train},
                                                     {"prompts/eval", config.prompts.eval},
+                                                    {"prompts/embeddings", config.prompts.embeddings},
+                                                    {"model/adapter", config.model.adapter},
                                                     {"reward/detector", config.reward.detector}};
   std::string changed;
   for (const auto& [key, hash] : state.contents) {
@@ -76,12 +81,17 @@ void RequireMpiSettings(const World& world) {
 void PrintBanner(const Config& config, const Resources& resources, const World& world, const std::string& directory,
                  const std::vector<std::string>& problems) {
   for (const std::string& problem : problems) LogWarning(problem);
+  for (const std::string& note : resources.notes) LogLine(note);
   LogLine(fmt::format("spotlight: {} trainer(s), {} explorer(s), {} thread(s) a rank", world.trainers(),
                       world.role() == Role::kAll ? 0 : world.explorers(), KernelThreads()));
   LogLine(fmt::format("model {} ({:.2f} M parameters, {}), {} training and {} held-out prompts", config.model.path,
-                      static_cast<double>(resources.layout->base().size()) / 1e6,
+                      static_cast<double>(resources.model.layout->base().size()) / 1e6,
                       config.lora.rank > 0 ? fmt::format("LoRA of rank {}", config.lora.rank) : "all trained",
                       resources.train.prompts.size(), resources.eval.prompts.size()));
+  if (config.ranks.trainer_sp > 1 || config.ranks.explorer_sp > 1) {
+    LogLine(fmt::format("sequence parallelism: {} trainer(s) and {} explorer(s) share a pass", config.ranks.trainer_sp,
+                        config.ranks.explorer_sp));
+  }
   const int images = config.group.prompts * config.group.images;
   LogLine(
       fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {} seeds explored a prompt; "
@@ -94,12 +104,19 @@ void PrintBanner(const Config& config, const Resources& resources, const World& 
 
 // Trained weights and optimizer state that the run starts with.
 OptimizerState StartState(const Start& start, const Resources& resources) {
+  const DitLayout& layout = *resources.model.layout;
   if (!start.restart) {
-    return Trainer::InitialState(
-        start.config, InitialTrainedWeights(*resources.layout, resources.base_weights, start.config.run.seed));
+    std::vector<float> weights = resources.adapter;
+    if (start.config.lora.rank == 0) {
+      weights.resize(static_cast<std::size_t>(layout.base().size()));
+      layout.base().Load(*resources.model.weights, weights);
+    } else if (weights.empty()) {
+      weights = InitialAdapter(layout, start.config.run.seed);
+    }
+    return TrainedWeights::InitialState(start.config, std::move(weights));
   }
   OptimizerState state = LoadOptimizerState(start.restart->checkpoint());
-  const Index size = start.config.lora.rank > 0 ? resources.layout->adapter().size() : resources.layout->base().size();
+  const Index size = start.config.lora.rank > 0 ? layout.adapter().size() : layout.base().size();
   if (static_cast<Index>(state.weights.size()) != size) {
     throw UserError(start.restart->checkpoint() + ": holds " + std::to_string(state.weights.size()) +
                     " trained parameters, but the model has " + std::to_string(size));
@@ -107,7 +124,19 @@ OptimizerState StartState(const Start& start, const Resources& resources) {
   return state;
 }
 
-int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<Role>& roles,
+// What workers ask about prompts.
+Prompts AnswerPrompts(const Config& config, const Resources& resources, const FetchPrompts& fetch) {
+  Prompts answer{fetch.list, {}};
+  for (const std::uint32_t index : fetch.indices) {
+    const PromptList& list = fetch.list == TextList::kEval ? resources.eval : resources.train;
+    const TextCondition condition = resources.text->Embed(
+        fetch.list == TextList::kNegative ? config.sampler.negative_prompt : list.prompts.at(index).text);
+    answer.entries.push_back({index, static_cast<std::uint32_t>(condition.tokens), condition.embedding});
+  }
+  return answer;
+}
+
+int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<PassGroup>& groups,
                    std::uint64_t run_id, Server& server, OptimizerState state, const Attributes& attributes) {
   const std::string& directory = start.config.run.directory;
   RunRecord record(directory,
@@ -118,7 +147,13 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
     record.Create(attributes);
   }
   start.state.input = DumpConfig(start.config);
-  Dispatch dispatch(start.config, roles, run_id, server);
+  const DitLayout& layout = *resources.model.layout;
+  std::map<std::uint32_t, Role> callers;
+  for (const PassGroup& group : groups) callers[static_cast<std::uint32_t>(group.ranks[0])] = group.role;
+  Dispatch dispatch(
+      start.config, callers, run_id, server,
+      [&](const FetchPrompts& fetch) { return AnswerPrompts(start.config, resources, fetch); },
+      start.config.lora.rank > 0 ? layout.adapter().size() : layout.base().size());
   dispatch.Publish({start.state.next_iteration, false}, std::move(state.weights));
   if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, std::move(state.ema));
   state = {};  // the moments are the trainers' matter
@@ -140,14 +175,28 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
 }
 
 int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-              const std::string& address, OptimizerState state) {
+              const std::string& address, OptimizerState state, std::span<const int> members) {
   OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
-  // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
-  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
-  Worker worker(config, resources, world, run_id, state);
+  std::unique_ptr<Client> client;
+  if (members[0] == world.rank()) {
+    // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
+    client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
+  }
+  std::unique_ptr<SpGroup> group;
+  if (members.size() > 1) {
+    group = std::make_unique<SpGroup>(world, members);
+    LogLine(fmt::format("shares passes with ranks {}", fmt::join(members, ", ")));
+  }
+  Worker worker(config, resources, world, run_id, state, group.get());
   state = {};
   LogLine(fmt::format("{}, {} thread(s)", ProcessName(), KernelThreads()));
-  const int code = worker.Run(*client);
+  int code = kExitFinished;
+  if (group == nullptr) {
+    code = worker.Run(*client);
+  } else {
+    GroupClient shared(*group, client.get());
+    code = worker.Run(shared);
+  }
   LogLine(fmt::format("left with code {}", code));
   return code;
 }
@@ -160,6 +209,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   Start start = PrepareStart(command);
   CheckRanks(start.config, world.size());
   world.AssignRoles(start.config.ranks.trainers);
+  const std::vector<PassGroup> groups = PlanPassGroups(start.config, world);
   StartKernels(ThreadsPerRank(start.config, world));
   const Resources resources = LoadResources(start.config);
   if (start.restart) RequireSameContents(start.state, resources, start.config);
@@ -185,12 +235,11 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   directory = world.Broadcast(directory, world.coordinator());
   address = world.Broadcast(address, world.coordinator());
   start.config.run.directory = directory;
-  std::vector<Role> roles;
-  for (const std::string& role : world.AllGather(std::string(1, static_cast<char>(world.role())))) {
-    roles.push_back(static_cast<Role>(role.at(0)));
-  }
   const std::uint64_t run_id = std::hash<std::string>{}(directory + address);
-  if (!coordinates) return RunWorker(start.config, resources, world, run_id, address, std::move(state));
+  if (!coordinates) {
+    return RunWorker(start.config, resources, world, run_id, address, std::move(state),
+                     GroupOf(groups, world.rank()).ranks);
+  }
 
   OpenLog(directory + "/spotlight.log", true);
   PrintBanner(start.config, resources, world, directory,
@@ -202,11 +251,11 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
                            {"restart_count", std::to_string(start.state.restarts)}};
   for (const auto& [key, hash] : resources.contents) attributes["hash of " + key] = hash;
   if (world.size() > 1) {
-    return RunCoordinator(start, resources, world, roles, run_id, *network, std::move(state), attributes);
+    return RunCoordinator(start, resources, world, groups, run_id, *network, std::move(state), attributes);
   }
   Worker worker(start.config, resources, world, run_id, state);
   const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });
-  return RunCoordinator(start, resources, world, roles, run_id, *local, std::move(state), attributes);
+  return RunCoordinator(start, resources, world, groups, run_id, *local, std::move(state), attributes);
 }
 
 int CheckJob(const CommandLine& command, const World& world) {
@@ -214,7 +263,7 @@ int CheckJob(const CommandLine& command, const World& world) {
   CheckConfig(config);
   if (world.size() > 1) CheckRanks(config, world.size());
   StartKernels(ThreadsPerRank(config, world));
-  const Resources resources = LoadResources(config);
+  const Resources resources = LoadResources(config, ResourceUse::kPlan);
   if (world.rank() != 0) return kExitFinished;
   const auto describe = [](const PromptList& list) {
     return fmt::format("{}: {} prompts ({} blank lines, {} duplicates)", list.path, list.prompts.size(),
@@ -222,9 +271,10 @@ int CheckJob(const CommandLine& command, const World& world) {
   };
   LogLine(fmt::format("{}: all settings are allowed", command.input));
   LogLine(fmt::format("{}: {:.2f} M parameters", config.model.path,
-                      static_cast<double>(resources.layout->base().size()) / 1e6));
-  LogLine(describe(resources.train_file));
-  LogLine(describe(resources.eval_file));
+                      static_cast<double>(resources.model.layout->base().size()) / 1e6));
+  LogLine(describe(resources.train));
+  LogLine(describe(resources.eval));
+  for (const std::string& note : resources.notes) LogLine(note);
   return kExitFinished;
 }
 

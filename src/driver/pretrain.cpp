@@ -14,7 +14,9 @@
 #include "config/dump.hpp"
 #include "config/input.hpp"
 #include "driver/dry_run.hpp"
-#include "driver/resources.hpp"
+#include "driver/text_source.hpp"
+#include "rollout/sampler.hpp"
+#include "reward/reward.hpp"
 #include "driver/signals.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -23,7 +25,8 @@
 #include "io/safetensors.hpp"
 #include "io/state_file.hpp"
 #include "kernels/runtime.hpp"
-#include "model/model_weights.hpp"
+#include "model/linear_vae.hpp"
+#include "model/weight_storage.hpp"
 #include "plan/prompt_sampler.hpp"
 #include "record/run_directory.hpp"
 #include "reward/evaluation.hpp"
@@ -131,8 +134,9 @@ std::vector<FlowExample> Pretraining::Batch(std::int64_t step) const {
 Evaluation Pretraining::Evaluate(const std::vector<float>& weights) const {
   const std::span<const float> all(weights);
   const std::size_t transformer = static_cast<std::size_t>(layout_->base().size());
-  ModelWeights model(layout_, all.subspan(0, transformer));
-  model.Put({0, false}, all.subspan(0, transformer));
+  Buffer base(static_cast<Index>(transformer));
+  base.CopyFromHost(all.subspan(0, transformer));
+  FlatParameters parameters(*layout_, base.data());
   ConditionedPrompts prompts{eval_file_.prompts, {}};
   const std::size_t width = static_cast<std::size_t>(config_.pretrain.text_width);
   for (const Prompt& prompt : prompts.prompts) {
@@ -151,7 +155,7 @@ Evaluation Pretraining::Evaluate(const std::vector<float>& weights) const {
   for (std::size_t from = 0; from < requests.size(); from += batch) {
     const std::vector<Request> part(requests.begin() + static_cast<Index>(from),
                                     requests.begin() + static_cast<Index>(std::min(requests.size(), from + batch)));
-    const std::vector<Denoised> denoised = sampler.Denoise(model.Memory({0, false}), part, prompts);
+    const std::vector<Denoised> denoised = sampler.Denoise(parameters, part, prompts);
     for (std::size_t i = 0; i < part.size(); ++i) {
       const ImageShape shape = sampler.image_shape();
       const RewardScore score = reward_.Score(prompts.prompts[part[i].prompt_index],

@@ -7,47 +7,33 @@
 #include <string>
 #include <vector>
 
-#include "base/scheduler_config.hpp"
-#include "base/vocabulary.hpp"
 #include "config/config.hpp"
+#include "driver/model_files.hpp"
+#include "driver/text_source.hpp"
 #include "io/prompts.hpp"
-#include "model/dit.hpp"
-#include "model/linear_vae.hpp"
 #include "reward/reward.hpp"
 #include "rollout/sampler.hpp"
 
 namespace spotlight {
 
 struct Resources {
-  std::shared_ptr<const DitLayout> layout;
-  std::vector<float> base_weights;  // [layout->base().size()]
-  SchedulerConfig scheduler;
-  std::unique_ptr<LinearVae> vae;
+  ModelFiles model;
   std::unique_ptr<Reward> reward;
-  ConditionedPrompts train, eval;
-  TextCondition negative;
-  PromptList train_file, eval_file;  // where the prompts came from
+  PromptList train, eval;
+  std::unique_ptr<TextSource> text;  // of all prompts; null in a plan whose conditions are still to be made
+  std::vector<float> adapter;        // of model/adapter; empty: none
   // Hash of what was read, by the key that names it: a resumed run must read the same, wherever it lies now.
   std::map<std::string, std::string> contents;
+  std::vector<std::string> notes;  // what is missing in a plan, and what the user should know
 };
 
-Resources LoadResources(const Config& config);
+// A plan (--check, --dry-run) may lack weights and embeddings, a run not. UserError.
+enum class ResourceUse { kRun, kPlan };
+Resources LoadResources(const Config& config, ResourceUse use = ResourceUse::kRun);
 
-// The adapter that the input asks for.
-LoraSettings MakeLoraSettings(const LoraConfig& config);
-
-// A model folder's text encoder: a vocabulary and an embedding table [words, width].
-class TextTable {
- public:
-  explicit TextTable(const std::string& folder);
-  TextCondition Embed(const std::string& text) const;  // UserError for a word that it does not know
-  Index width() const { return width_; }
-  const Vocabulary& vocabulary() const { return vocabulary_; }
-
- private:
-  Vocabulary vocabulary_;
-  Index width_ = 0;
-  std::vector<float> table_;
-};
+// The prompts with all their conditions.
+ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text);
+// The same without, to be filled in as they are needed.
+ConditionedPrompts WithoutConditions(const PromptList& prompts);
 
 }  // namespace spotlight

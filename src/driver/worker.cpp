@@ -1,11 +1,14 @@
 #include "driver/worker.hpp"
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/weight_pieces.hpp"
 #include "io/state_file.hpp"
+#include "rollout/schedule.hpp"
 
 namespace spotlight {
 namespace {
@@ -31,17 +34,21 @@ Use UseOf(RequestKind kind) {
 }  // namespace
 
 Worker::Worker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-               const OptimizerState& state)
+               const OptimizerState& state, SequenceGroup* group)
     : config_(config),
       resources_(resources),
       world_(world),
       run_id_(run_id),
-      weights_(resources.layout, resources.base_weights),
-      sampler_(config, resources.scheduler, resources.layout, resources.negative) {
+      group_(group),
+      weights_(resources.model.layout, resources.model.weights, MakePrecision(config.model),
+               config.lora.rank > 0 ? NetworkSigmas(config, resources.model.scheduler) : std::vector<float>()),
+      sampler_(config, resources.model.scheduler, resources.model.layout, {}),
+      train_(WithoutConditions(resources.train)),
+      eval_(WithoutConditions(resources.eval)) {
   if (world.role() != Role::kTrainer && world.role() != Role::kAll) return;
   trainer_group_ = std::make_unique<TrainerGroup>(world);
-  trainer_ = std::make_unique<Trainer>(config, resources.layout, weights_, resources.negative, *trainer_group_);
-  trainer_->SetState(state);
+  trainer_ = std::make_unique<Trainer>(config, resources.model.layout, weights_, *trainer_group_, group);
+  trainer_->trained().SetState(state);
 }
 
 Message Worker::Call(Client& coordinator, const Message& message) {
@@ -56,16 +63,10 @@ bool Worker::Turn(Client& coordinator) {
   if (const auto* work = std::get_if<Work>(&reply)) {
     Denoise(coordinator, work->requests);
   } else if (const auto* train = std::get_if<Train>(&reply)) {
-    Trained trained{train->iteration, {}, std::uint64_t{train->iteration} + 1, {}, {}};
-    {
-      const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
-      trained.metrics = trainer_->Train(train->iteration, train->samples, resources_.train.conditions);
-      trained.weights = trainer_->Weights();
-      trained.ema_weights = trainer_->EmaWeights();
-    }
-    Call(coordinator, std::move(trained));
+    TrainIteration(coordinator, *train);
   } else if (const auto* save = std::get_if<Save>(&reply)) {
-    SaveOptimizerState(trainer_->State(), save->path);
+    const OptimizerState state = trainer_->trained().State();  // collective
+    if (trainer_group_->index() == 0) SaveOptimizerState(state, save->path);
     Call(coordinator, Saved{});
   } else if (const auto* wait = std::get_if<Wait>(&reply)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
@@ -87,36 +88,95 @@ int Worker::Run(Client& coordinator) {
   } catch (const std::exception& error) {
     int code = kExitInternal;
     if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
+    if (dynamic_cast<const UserError*>(&error) != nullptr) code = kExitUsage;
     if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
     LogWarning(error.what());
-    Call(coordinator, Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())});
+    if (!leads()) throw;  // the leader learns of it by the loss of this rank, and reports
+    // Straight to the coordinator: the group may be what is broken.
+    coordinator.Call(Encode(
+        Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())}, run_id_));
     return code;
   }
 }
 
+void Worker::FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests) {
+  constexpr std::size_t kMostKept = 512;  // conditions of a list: of a 1280-pixel prompt about a megabyte each
+  ConditionedPrompts& prompts = list == TextList::kTrain ? train_ : eval_;
+  std::set<std::uint32_t> needed;
+  for (const Request& request : requests) needed.insert(request.prompt_index);
+  std::size_t kept = 0;
+  for (const TextCondition& condition : prompts.conditions) kept += condition.tokens > 0 ? 1 : 0;
+  FetchPrompts fetch{list, {}};
+  for (const std::uint32_t index : needed) {
+    if (prompts.conditions.at(index).tokens == 0) fetch.indices.push_back(index);
+  }
+  if (kept + fetch.indices.size() > kMostKept) {
+    for (std::size_t i = 0; i < prompts.conditions.size(); ++i) {
+      if (!needed.contains(static_cast<std::uint32_t>(i))) prompts.conditions[i] = {};
+    }
+  }
+  const auto ask = [&](const FetchPrompts& question) {
+    Message reply = Call(coordinator, question);
+    auto* answer = std::get_if<Prompts>(&reply);
+    SPOTLIGHT_REQUIRE(answer != nullptr, "the coordinator's reply is not of prompts");
+    return std::move(answer->entries);
+  };
+  if (!fetch.indices.empty()) {
+    for (PromptEmbedding& entry : ask(fetch)) {
+      prompts.conditions.at(entry.index) = {entry.tokens, std::move(entry.embedding)};
+    }
+  }
+  if (negative_known_ || config_.sampler.guidance <= 1) return;
+  const std::vector<PromptEmbedding> negative = ask({TextList::kNegative, {0}});
+  const TextCondition condition{negative.at(0).tokens, negative[0].embedding};
+  sampler_.SetNegative(condition);
+  if (trainer_ != nullptr) trainer_->SetNegative(condition);
+  negative_known_ = true;
+}
+
+void Worker::TrainIteration(Client& coordinator, const Train& train) {
+  std::vector<Request> requests;
+  for (const TrainSample& sample : train.samples) requests.push_back(sample.sample.request);
+  FetchMissingPrompts(coordinator, TextList::kTrain, requests);
+  Trained trained{train.iteration, {}, std::uint64_t{train.iteration} + 1, {}, {}};
+  std::vector<float> weights, ema;
+  {
+    const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
+    trained.metrics = trainer_->Train(train.iteration, train.samples, train_.conditions);
+    weights = trainer_->trained().Weights();  // collective
+    ema = trainer_->trained().EmaWeights();
+  }
+  // The group of the first trainer pushes: every member makes the calls, its leader's are sent.
+  if (trainer_group_->index() < (group_ == nullptr ? 1 : group_->size())) {
+    const MessageCall call = [&](const Message& message) { return Call(coordinator, message); };
+    PushInPieces(call, trained.next_version, false, weights);
+    PushInPieces(call, trained.next_version, true, ema);
+  }
+  Call(coordinator, std::move(trained));
+}
+
 void Worker::FetchMissingWeights(Client& coordinator, const WeightKey& key) {
   if (weights_.Has(key)) return;
-  const Message reply = Call(coordinator, FetchWeights{key.version, key.ema});
-  const auto* weights = std::get_if<Weights>(&reply);
-  SPOTLIGHT_REQUIRE(weights != nullptr && weights->version == key.version && weights->ema == key.ema,
-                    "the coordinator has other weights than its requests ask for");
-  SPOTLIGHT_REQUIRE(weights->checksum == Checksum(weights->values), "weights changed on the way");
-  weights_.Put(key, weights->values);
+  std::vector<float> values(static_cast<std::size_t>(weights_.trained_layout().size()));
+  FetchInPieces([&](const Message& message) { return Call(coordinator, message); }, key.version, key.ema, values);
+  weights_.Put(key, values);
 }
 
 void Worker::Denoise(Client& coordinator, const std::vector<Request>& requests) {
   const Request& first = requests.front();
   const WeightKey key = RequestWeights(first, config_.train.ema_decay > 0);
   FetchMissingWeights(coordinator, key);
+  const TextList list = first.kind == RequestKind::kEvaluate ? TextList::kEval : TextList::kTrain;
+  FetchMissingPrompts(coordinator, list, requests);
   Push push{static_cast<std::uint32_t>(world_.rank()), {}};
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));
-    const ConditionedPrompts& prompts = first.kind == RequestKind::kEvaluate ? resources_.eval : resources_.train;
-    std::vector<Denoised> denoised = sampler_.Denoise(weights_.Memory(key), requests, prompts);
+    const ConditionedPrompts& prompts = list == TextList::kEval ? eval_ : train_;
+    std::vector<Denoised> denoised = sampler_.Denoise(weights_.Of(key), requests, prompts, group_);
     const ImageShape shape = sampler_.image_shape();
-    for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (std::size_t i = 0; leads() && i < requests.size(); ++i) {
       Sample sample{.request = requests[i], .rank = push.rank};
-      Image image = resources_.vae->Decode(denoised[i].latents, shape.height, shape.width);
+      Image image = resources_.model.decoder->Decode(denoised[i].latents, shape.height, shape.width);
       RewardScore score = resources_.reward->Score(prompts.prompts[requests[i].prompt_index], image);
       sample.reward = score.total;
       sample.terms = std::move(score.terms);

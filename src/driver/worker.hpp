@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "base/sequence_group.hpp"
 #include "comm/channel.hpp"
 #include "comm/trainer_group.hpp"
 #include "comm/world.hpp"
@@ -22,9 +23,11 @@ namespace spotlight {
 
 class Worker {
  public:
-  // `resources` must outlive the worker. Trainers start from `state` (a checkpoint's or the initial one).
+  // `resources` must outlive the worker. Trainers start from `state` (a checkpoint's or the initial one). group: the
+  // ranks that run each pass with this one; null: it runs alone. In a group every rank makes the same turns, through a
+  // GroupClient; decoding and judging are the leader's.
   Worker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-         const OptimizerState& state);
+         const OptimizerState& state, SequenceGroup* group = nullptr);
 
   // One pull and what it asks for. False: the coordinator said Finish.
   bool Turn(Client& coordinator);
@@ -36,14 +39,21 @@ class Worker {
  private:
   Message Call(Client& coordinator, const Message& message);
   void Denoise(Client& coordinator, const std::vector<Request>& requests);
+  void TrainIteration(Client& coordinator, const Train& train);
   void FetchMissingWeights(Client& coordinator, const WeightKey& key);
+  // Conditions of these prompts, and the negative one, are here afterwards.
+  void FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests);
+  bool leads() const { return group_ == nullptr || group_->index() == 0; }
 
   const Config& config_;
   const Resources& resources_;
   World& world_;
   std::uint64_t run_id_;
+  SequenceGroup* group_;
   ModelWeights weights_;
   Sampler sampler_;
+  ConditionedPrompts train_, eval_;
+  bool negative_known_ = false;
   std::unique_ptr<TrainerGroup> trainer_group_;  // null: not a trainer
   std::unique_ptr<Trainer> trainer_;
   std::vector<double> busy_seconds_ = std::vector<double>(kUses, 0.0);

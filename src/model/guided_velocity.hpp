@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.hpp"
@@ -30,9 +31,10 @@ struct VelocityInput {
 
 class GuidedVelocity {
  public:
-  // guidance <= 1: the conditional branch alone; `negative` is then not used.
+  // guidance <= 1: the conditional branch alone; the negative text is then not used.
   GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
                  bool recompute);
+  void SetNegative(TextCondition negative) { negative_ = std::move(negative); }
 
   // The texts of the passes that follow, of B samples, and the ranks that run them together (null: this one alone).
   // constant: txt_in and txt_norm do not change between those passes (nor are they trained), so it is done once.

@@ -11,7 +11,7 @@
 namespace spotlight {
 namespace {
 
-constexpr Index kPixels = 8;   // image pixels that a latent pixel covers, each way
+constexpr Index kPixels = 8;  // image pixels that a latent pixel covers, each way
 constexpr Index kColours = 3;
 
 // Reads the decoder's tensors, noting all that do not fit.
@@ -196,7 +196,8 @@ Image QwenVae::Decode(std::span<const float> packed, Index h, Index w) const {
   SPOTLIGHT_REQUIRE(static_cast<Index>(packed.size()) == h * w * 4 * channels(), "packed latents of another size");
   std::vector<float> latents(packed.size());  // [z_dim, 2h, 2w]
   UnpackLatents(1, channels(), h, w, packed.data(), latents.data());
-  Image image{static_cast<int>(2 * h * kPixels), static_cast<int>(2 * w * kPixels), DecodeLatents(latents, 2 * h, 2 * w)};
+  Image image{static_cast<int>(2 * h * kPixels), static_cast<int>(2 * w * kPixels),
+              DecodeLatents(latents, 2 * h, 2 * w)};
   for (float& value : image.rgb) value = value / 2 + 0.5f;
   return image;
 }

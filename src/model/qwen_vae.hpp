@@ -6,8 +6,8 @@
 // quant_conv and the temporal upsamplers' time_conv are not read.
 //
 // fp32. Memory: the weights (25 million floats of the published model, 0.1 GB), the largest feature map, which all
-// blocks update in place, beside the map of a quarter of its pixels that it is made from, and 32 MiB of working rows: of
-// an image of s x s pixels 4 s^2 (base_dim + base_dim / 2) bytes of maps, 0.15 GB at 512 and 0.94 GB at 1280 pixels.
+// blocks update in place, beside the map of a quarter of its pixels that it is made from, and 32 MiB of working rows:
+// of an image of s x s pixels 4 s^2 (base_dim + base_dim / 2) bytes of maps, 0.15 GB at 512 and 0.94 GB at 1280 pixels.
 #pragma once
 
 #include <functional>

@@ -52,8 +52,9 @@ void AddBranch(const ResidualBlock& block, const FeatureMap& x, FeatureMap& y, B
   }
 }
 
-// Taps of the 3x3 kernel that meet at tap `small` of the 2x2 one, for result rows (or columns) of one parity: of an even
-// row, the row above in the small map is seen once and its own twice; of an odd row, its own twice and the next once.
+// Taps of the 3x3 kernel that meet at tap `small` of the 2x2 one, for result rows (or columns) of one parity: of an
+// even row, the row above in the small map is seen once and its own twice; of an odd row, its own twice and the next
+// once.
 std::array<Index, 2> TapsBetween(Index parity, Index small) {
   if (parity == 0) return small == 0 ? std::array<Index, 2>{0, 1} : std::array<Index, 2>{1, 3};
   return small == 0 ? std::array<Index, 2>{0, 2} : std::array<Index, 2>{2, 3};
@@ -117,11 +118,8 @@ FeatureMap Apply(const PixelAttention& attention, FeatureMap x) {
 FeatureMap Apply(const UpsamplingConvolution& convolution, const FeatureMap& x) {
   FeatureMap y(2 * x.rows, 2 * x.columns, convolution.out());
   for (Index parity = 0; parity < 4; ++parity) {
-    const ConvolutionBand band{.rows = x.rows,
-                               .columns = x.columns,
-                               .count = x.rows,
-                               .y_row = 2 * y.row_size(),
-                               .y_column = 2 * y.channels};
+    const ConvolutionBand band{
+        .rows = x.rows, .columns = x.columns, .count = x.rows, .y_row = 2 * y.row_size(), .y_column = 2 * y.channels};
     convolution.parity[static_cast<std::size_t>(parity)].Apply(
         band, x.values.data(), y.values.data() + parity / 2 * y.row_size() + parity % 2 * y.channels);
   }

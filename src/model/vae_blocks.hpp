@@ -30,7 +30,8 @@ struct BandMemory {
   Buffer first, second;
 };
 
-// conv2(SiLU(norm2(conv1(SiLU(norm1(x)))))) + shortcut(x); shortcut is a 1x1 convolution where the widths differ, else x.
+// conv2(SiLU(norm2(conv1(SiLU(norm1(x)))))) + shortcut(x); shortcut is a 1x1 convolution where the widths differ, else
+// x.
 struct ResidualBlock {
   Buffer norm1;  // gamma
   Convolution conv1;

@@ -31,10 +31,12 @@ std::vector<std::string> TermNames() {
   return names;
 }
 
-void CheckTerms(const std::vector<WeightedName>& terms, bool has_detector, const std::string& detector_path) {
+void CheckTerms(const RewardConfig& config, bool has_detector, const std::string& detector_path) {
+  const std::vector<WeightedName>& terms = config.terms;
   if (terms.empty()) throw UserError("reward/terms is empty; name at least one of " + Join(TermNames()));
   std::set<std::string> seen;
   double sum = 0;
+  bool needs_command = false;
   for (const auto& [name, weight] : terms) {
     const RewardTerm* term = FindRewardTerm(name);
     if (term == nullptr) {
@@ -54,6 +56,19 @@ void CheckTerms(const std::vector<WeightedName>& terms, bool has_detector, const
                       "to a detector.safetensors, or choose other terms",
                       name, detector_path));
     }
+    needs_command = needs_command || term->needs_command;
+    if (term->needs_command && config.command.empty()) {
+      throw UserError(
+          fmt::format("reward/terms: {} needs a program that judges the images; set reward/command to the shell "
+                      "command that runs it (scripts/rewards/README.md)",
+                      name));
+    }
+  }
+  if (!config.command.empty() && !needs_command) {
+    throw UserError(
+        fmt::format("reward/command = {}: no term in reward/terms asks it; add command:1.0 to the terms, or leave "
+                    "the command out",
+                    config.command));
   }
   if (sum == 0) {
     throw UserError(
@@ -110,7 +125,7 @@ void CheckPrompt(const std::vector<WeightedName>& terms, const Prompt& prompt, c
 
 void CheckReward(const RewardConfig& config, const std::vector<Prompt>& prompts, const std::string& prompts_path,
                  bool has_detector, const std::string& detector_path) {
-  CheckTerms(config.terms, has_detector, detector_path);
+  CheckTerms(config, has_detector, detector_path);
   for (const Prompt& prompt : prompts) {
     CheckPrompt(config.terms, prompt, fmt::format("{}:{}", prompts_path, prompt.line));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "reward/command_term.hpp"
 
 namespace spotlight {
 
@@ -15,11 +16,17 @@ Reward::Reward(const RewardConfig& config, std::optional<ShapeDetector> detector
     const RewardTerm* term = FindRewardTerm(entry.name);
     SPOTLIGHT_REQUIRE(term != nullptr, entry.name);
     SPOTLIGHT_REQUIRE(detector_.has_value() || !term->needs_detector, entry.name + " has no detector");
+    SPOTLIGHT_REQUIRE(!config.command.empty() || !term->needs_command, entry.name + " has no command");
+    if (term->needs_command) {
+      command_ = std::make_unique<CommandJudge>(config.command, std::chrono::seconds(config.command_timeout));
+    }
     terms_.push_back(term);
     names_.push_back(entry.name);
     weights_.push_back(entry.weight);
   }
 }
+
+Reward::~Reward() = default;
 
 RewardScore Reward::Score(const Prompt& prompt, const Image& image) const {
   std::vector<char> scored(terms_.size(), 1);
@@ -38,7 +45,7 @@ RewardScore Reward::Score(const Prompt& prompt, const Image& image) const {
       result.terms.push_back(std::numeric_limits<double>::quiet_NaN());
       continue;
     }
-    result.terms.push_back(terms_[i]->score({prompt, image, detections}));
+    result.terms.push_back(terms_[i]->score({prompt, image, detections, command_.get()}));
     sum += weights_[i] * result.terms.back();
     weight += weights_[i];
   }
@@ -60,6 +67,7 @@ std::string DescribeRewards() {
     std::string needs;
     if (term.needs_include) needs += "prompts with GenEval's include list";
     if (term.needs_detector) needs += (needs.empty() ? "" : ", ") + std::string("detector.safetensors");
+    if (term.needs_command) needs += (needs.empty() ? "" : ", ") + std::string("reward/command");
     text += fmt::format("  {:<16}{}\n", term.name, term.description);
     text += fmt::format("  {:<16}needs: {}\n", "", needs.empty() ? "nothing" : needs);
   }

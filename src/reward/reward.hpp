@@ -4,6 +4,7 @@
 // its weighted mean.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 
 namespace spotlight {
 
+class CommandJudge;
+
 struct RewardScore {
   double total = 0;
   std::vector<double> terms;  // in the order of RewardConfig::terms; NaN: does not score this prompt
@@ -24,9 +27,12 @@ struct RewardScore {
 class Reward {
  public:
   // `detector` may be absent if no term needs it. The arguments must have passed CheckReward (InternalError if not).
+  // No program is started before the first image.
   Reward(const RewardConfig& config, std::optional<ShapeDetector> detector);
+  ~Reward();
 
-  // Deterministic; safe to call from several threads. `prompt` must have passed CheckReward.
+  // Deterministic, but for what the user's own program does; safe to call from several threads. `prompt` must have
+  // passed CheckReward. Throws FileError if the program fails (command_term.hpp).
   RewardScore Score(const Prompt& prompt, const Image& image) const;
 
   // Column names of RewardScore::terms.
@@ -37,12 +43,14 @@ class Reward {
   std::vector<std::string> names_;
   std::vector<double> weights_;
   std::optional<ShapeDetector> detector_;
+  std::unique_ptr<CommandJudge> command_;  // null if no term needs it
 };
 
 // Refuses, with a UserError: unknown terms, terms named twice, weights that are negative, not finite or all 0; a
-// missing detector (`detector_path` is named) that a term needs; and, as `prompts_path`:line, prompts that name terms
-// which are not in the input or sum to weight 0, that lack the include list that a term needs, or that ask for a class
-// or colour which the detector does not know. Call it once per prompt list.
+// missing detector (`detector_path` is named) or command that a term needs; a command that no term needs; and, as
+// `prompts_path`:line, prompts that name terms which are not in the input or sum to weight 0, that lack the include
+// list that a term needs, or that ask for a class or colour which the detector does not know. Call it once per prompt
+// list.
 void CheckReward(const RewardConfig& config, const std::vector<Prompt>& prompts, const std::string& prompts_path,
                  bool has_detector, const std::string& detector_path);
 

@@ -13,10 +13,13 @@
 
 namespace spotlight {
 
+class CommandJudge;
+
 struct RewardInput {
   const Prompt& prompt;
   const Image& image;
   const std::vector<Detection>& detections;  // of `image`; empty for a term that does not need the detector
+  CommandJudge* command = nullptr;           // null for a term that does not need it
 };
 
 struct RewardTerm {
@@ -24,6 +27,7 @@ struct RewardTerm {
   std::string description;                              // one line, with the range
   bool needs_include = false;                           // prompts must have GenEval's include list
   bool needs_detector = false;                          // detector.safetensors
+  bool needs_command = false;                           // reward/command
   double (*score)(const RewardInput& input) = nullptr;  // finite; larger is better; may be called by several threads
 };
 

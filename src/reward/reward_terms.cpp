@@ -3,12 +3,13 @@
 namespace spotlight {
 
 std::vector<RewardTerm> BrightnessTerms();
+std::vector<RewardTerm> CommandTerms();
 std::vector<RewardTerm> GenevalTerms();
 
 const std::vector<RewardTerm>& RewardTerms() {
   static const std::vector<RewardTerm> terms = [] {
     std::vector<RewardTerm> all;
-    for (const auto make : {GenevalTerms, BrightnessTerms}) {
+    for (const auto make : {GenevalTerms, CommandTerms, BrightnessTerms}) {
       for (RewardTerm& term : make()) all.push_back(term);
     }
     return all;

@@ -1,8 +1,5 @@
 #include "rollout/sampler.hpp"
 
-#include <algorithm>
-#include <map>
-
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "kernels/latents.hpp"
@@ -24,26 +21,19 @@ Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const s
       image_shape_{1, config.sampler.height / 16, config.sampler.width / 16},
       latent_size_(image_shape_.tokens() * layout->config().in_channels) {}
 
-std::vector<Denoised> Sampler::Denoise(const ParameterMemory& memory, const std::vector<Request>& requests,
-                                       const ConditionedPrompts& prompts) {
-  // Texts of different length never share a batch: padding would change a sample's bits.
-  std::map<Index, std::vector<std::size_t>> by_length;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    SPOTLIGHT_REQUIRE(requests[i].kind == requests[0].kind && requests[i].window_begin == requests[0].window_begin &&
-                          requests[i].window_end == requests[0].window_end,
+std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector<Request>& requests,
+                                       const ConditionedPrompts& prompts, SequenceGroup* group) {
+  const Request& first = requests[0];
+  std::vector<const TextCondition*> conditions;
+  for (const Request& request : requests) {
+    SPOTLIGHT_REQUIRE(request.kind == first.kind && request.window_begin == first.window_begin &&
+                          request.window_end == first.window_end,
                       "a batch has one kind and one window");
-    SPOTLIGHT_REQUIRE(requests[i].prompt_index < prompts.prompts.size(), "no such prompt");
-    by_length[prompts.conditions[requests[i].prompt_index].tokens].push_back(i);
+    SPOTLIGHT_REQUIRE(request.prompt_index < prompts.prompts.size(), "no such prompt");
+    conditions.push_back(&prompts.conditions[request.prompt_index]);
+    SPOTLIGHT_REQUIRE(conditions.back()->tokens > 0, "a prompt without its condition");
   }
   std::vector<Denoised> results(requests.size());
-  for (const auto& [tokens, members] : by_length) DenoiseGroup(memory, requests, members, prompts, results);
-  return results;
-}
-
-void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Request>& requests,
-                           const std::vector<std::size_t>& members, const ConditionedPrompts& prompts,
-                           std::vector<Denoised>& results) {
-  const Request& first = requests[members[0]];
   const bool evaluate = first.kind == RequestKind::kEvaluate;
   const bool rollout = first.kind == RequestKind::kRollout;
   const int window_begin = evaluate ? 0 : static_cast<int>(first.window_begin);
@@ -51,14 +41,14 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   const std::vector<double> sigmas =
       ScheduleSigmas(config_.sampler, scheduler_, evaluate ? config_.eval.steps : config_.sampler.steps);
   const std::vector<StepParameters> steps = ScheduleSteps(config_.sampler, sigmas, window_begin, window_end);
-  const Index batch = static_cast<Index>(members.size()), n = latent_size_;
+  const Index batch = static_cast<Index>(requests.size()), n = latent_size_;
 
   // Held-out images keep their noise over all runs, so that scores of two runs differ by their weights alone.
   const std::uint64_t run_seed = evaluate ? kEvaluationSeed : config_.run.seed;
   const auto keys = [&](int step) {
-    std::vector<std::uint64_t> stream(members.size());
-    for (std::size_t b = 0; b < members.size(); ++b) {
-      const Request& request = requests[members[b]];
+    std::vector<std::uint64_t> stream(requests.size());
+    for (std::size_t b = 0; b < requests.size(); ++b) {
+      const Request& request = requests[b];
       stream[b] = NoiseKey(run_seed, prompts.prompts[request.prompt_index].id, request.seed, step);
     }
     return stream;
@@ -66,9 +56,9 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   const auto keep_latents = [&](const Buffer& x) {
     std::vector<float> host(static_cast<std::size_t>(batch * n));
     x.CopyToHost(host);
-    for (std::size_t b = 0; b < members.size(); ++b) {
+    for (std::size_t b = 0; b < requests.size(); ++b) {
       const auto row = host.begin() + static_cast<Index>(b) * n;
-      std::vector<float>& trajectory = results[members[b]].trajectory;
+      std::vector<float>& trajectory = results[b].trajectory;
       trajectory.insert(trajectory.end(), row, row + n);
     }
   };
@@ -76,27 +66,26 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   for (Buffer* buffer : {&x_, &x_next_, &v_, &z_}) buffer->Resize(batch * n);
   log_prob_.Resize(batch);
   NormalNoise(batch, n, keys(-1).data(), x_.data());
-  VelocityInput input{.batch = batch, .image_shape = image_shape_, .level_index = std::vector<int>(members.size(), 0)};
-  for (const std::size_t member : members)
-    input.conditions.push_back(&prompts.conditions[requests[member].prompt_index]);
+  VelocityInput input{.image_shape = image_shape_, .level_index = std::vector<int>(requests.size(), 0)};
+  velocity_.SetTexts(parameters, conditions, true, group);
 
   for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
     const StepCoefficients step = steps[static_cast<std::size_t>(i)].Rounded();
-    const std::vector<StepCoefficients> coefficients(members.size(), step);
+    const std::vector<StepCoefficients> coefficients(requests.size(), step);
     const bool stochastic = i >= window_begin && i < window_end;
     input.latents = x_.data();
     input.levels = {step.sigma};
-    velocity_.Forward(memory, input, false, v_.data());
+    velocity_.Forward(parameters, input, false, v_.data());
     if (stochastic) NormalNoise(batch, n, keys(i).data(), z_.data());
     SdeStep(batch, n, coefficients.data(), x_.data(), v_.data(), stochastic ? z_.data() : nullptr, x_next_.data());
     if (stochastic && rollout) {
       // Scored from the stored latents, exactly as training will score them.
       LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
-      std::vector<float> host(members.size());
+      std::vector<float> host(requests.size());
       log_prob_.CopyToHost(host);
-      for (std::size_t b = 0; b < members.size(); ++b) {
-        results[members[b]].log_probs.push_back(host[b]);
-        results[members[b]].steps.push_back(step);
+      for (std::size_t b = 0; b < requests.size(); ++b) {
+        results[b].log_probs.push_back(host[b]);
+        results[b].steps.push_back(step);
       }
       keep_latents(x_);
       if (i + 1 == window_end) keep_latents(x_next_);
@@ -105,10 +94,11 @@ void Sampler::DenoiseGroup(const ParameterMemory& memory, const std::vector<Requ
   }
   std::vector<float> host(static_cast<std::size_t>(batch * n));
   x_.CopyToHost(host);
-  for (std::size_t b = 0; b < members.size(); ++b) {
+  for (std::size_t b = 0; b < requests.size(); ++b) {
     const auto row = host.begin() + static_cast<Index>(b) * n;
-    results[members[b]].latents.assign(row, row + n);
+    results[b].latents.assign(row, row + n);
   }
+  return results;
 }
 
 }  // namespace spotlight

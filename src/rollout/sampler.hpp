@@ -10,12 +10,13 @@
 #include "base/prompt.hpp"
 #include "base/request.hpp"
 #include "base/scheduler_config.hpp"
+#include "base/sequence_group.hpp"
 #include "config/config.hpp"
 #include "model/guided_velocity.hpp"
 
 namespace spotlight {
 
-// The conditions of one prompt list, by prompt index.
+// One prompt list, and the conditions of its prompts, by prompt index; 0 tokens: the condition is not here (yet).
 struct ConditionedPrompts {
   std::vector<Prompt> prompts;
   std::vector<TextCondition> conditions;
@@ -34,18 +35,18 @@ class Sampler {
   Sampler(const Config& config, const SchedulerConfig& scheduler, const std::shared_ptr<const DitLayout>& layout,
           TextCondition negative);
 
-  // requests: one kind and one SDE window. Evaluation requests are ODE with eval/steps.
-  std::vector<Denoised> Denoise(const ParameterMemory& memory, const std::vector<Request>& requests,
-                                const ConditionedPrompts& prompts);
+  // requests: at least one, of one kind and one SDE window. Evaluation requests are ODE with eval/steps. group: ranks
+  // that denoise the batch together, each with the same arguments; all of them get the results.
+  std::vector<Denoised> Denoise(Parameters& parameters, const std::vector<Request>& requests,
+                                const ConditionedPrompts& prompts, SequenceGroup* group = nullptr);
+
+  // The text that guidance leads away from; needed before Denoise where there is guidance.
+  void SetNegative(const TextCondition& negative) { velocity_.SetNegative(negative); }
 
   ImageShape image_shape() const { return image_shape_; }
   Index latent_size() const { return latent_size_; }  // S * C
 
  private:
-  void DenoiseGroup(const ParameterMemory& memory, const std::vector<Request>& requests,
-                    const std::vector<std::size_t>& members, const ConditionedPrompts& prompts,
-                    std::vector<Denoised>& results);
-
   Config config_;
   SchedulerConfig scheduler_;
   GuidedVelocity velocity_;

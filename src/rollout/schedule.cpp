@@ -98,6 +98,15 @@ std::vector<double> ScheduleSigmas(const SamplerConfig& sampler, const Scheduler
   return QwenSigmas(scheduler, steps, Index{1} * (sampler.height / 16) * (sampler.width / 16));
 }
 
+std::vector<float> NetworkSigmas(const Config& config, const SchedulerConfig& scheduler) {
+  std::vector<float> levels;
+  for (const int steps : {config.sampler.steps, config.eval.steps}) {
+    const std::vector<double> sigmas = ScheduleSigmas(config.sampler, scheduler, steps);
+    for (int i = 0; i < steps; ++i) levels.push_back(static_cast<float>(sigmas[static_cast<std::size_t>(i)]));
+  }
+  return levels;
+}
+
 std::vector<StepParameters> ScheduleSteps(const SamplerConfig& sampler, const std::vector<double>& sigmas,
                                           int window_begin, int window_end) {
   std::vector<StepParameters> steps;

@@ -42,6 +42,9 @@ StepParameters CpsStep(double sigma, double sigma_next, double noise_level);
 // The sigmas that the input asks for.
 std::vector<double> ScheduleSigmas(const SamplerConfig& sampler, const SchedulerConfig& scheduler, int steps);
 
+// Every sigma that the network sees in rollouts and evaluations of a run, as it sees it: for the modulation table.
+std::vector<float> NetworkSigmas(const Config& config, const SchedulerConfig& scheduler);
+
 // One StepParameters a step: stochastic in [window_begin, window_end), ODE elsewhere.
 std::vector<StepParameters> ScheduleSteps(const SamplerConfig& sampler, const std::vector<double>& sigmas,
                                           int window_begin, int window_end);

@@ -7,6 +7,7 @@
 #include "base/prompt.hpp"
 #include "base/random.hpp"
 #include "kernels/optimizer.hpp"
+#include "model/weight_storage.hpp"
 
 namespace spotlight {
 namespace {
@@ -86,7 +87,7 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
   std::vector<float> table(static_cast<std::size_t>(words_ * width));
   weights_.CopyToHost(state);
   std::copy(state.begin() + transformer_size(), state.end(), table.begin());
-  DitInput input{.batch = size, .images = {shape}, .text_tokens = tokens};
+  DitInput input{.text_tokens = std::vector<Index>(batch.size(), tokens), .images = {shape}};
   const std::uint64_t step = static_cast<std::uint64_t>(step_);
   for (Index b = 0; b < size; ++b) {
     const FlowExample& example = batch[static_cast<std::size_t>(b)];
@@ -118,8 +119,8 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
   input.image = x_.data();
   input.text = text_.data();
   gradient_.Zero();
-  const ParameterMemory memory{.base = weights_.data(), .base_gradient = gradient_.data()};
-  dit_.Forward(memory, input, {.keep = true, .recompute = config_.model.recompute}, v_.data());
+  FlatParameters parameters(*layout_, weights_.data(), gradient_.data());
+  dit_.Forward(parameters, input, {.keep = true, .recompute = config_.model.recompute}, v_.data());
 
   std::vector<float> v(x.size()), dv(x.size());
   v_.CopyToHost(v);
@@ -131,7 +132,7 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
     dv[i] = scale * difference;
   }
   dv_.CopyFromHost(dv);
-  dit_.Backward(memory, input, dv_.data(), {.image = nullptr, .text = dtext_.data()});
+  dit_.Backward(parameters, input, dv_.data(), {.image = nullptr, .text = dtext_.data()});
   dtext_.CopyToHost(text);
   std::vector<float> dtable(table.size(), 0.0f);
   for (Index b = 0; b < size; ++b) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
 #include "base/random.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/sde_step.hpp"
@@ -13,21 +12,16 @@ namespace spotlight {
 
 namespace {
 
-// Which pair each place of the backward pass gets: all pairs with a gradient. Those behind the last place take the
-// places of pairs without one. The number of places is a multiple of 8, because every new one costs some twenty new
-// oneDNN primitives, a millisecond each.
+// The pairs that go through the backward pass: all with a gradient, and some without one. Their number is a multiple
+// of 8, because every new one costs some twenty new oneDNN primitives, a millisecond each.
 std::vector<Index> PairsWithGradient(const std::vector<float>& dlog_probs) {
   constexpr Index kMultiple = 8;
-  const auto live = [&](Index b) { return dlog_probs[static_cast<std::size_t>(b)] != 0.0f; };
   const Index batch = static_cast<Index>(dlog_probs.size());
-  Index count = 0;
-  for (Index b = 0; b < batch; ++b) count += live(b);
-  const Index places = std::min(batch, (count + kMultiple - 1) / kMultiple * kMultiple);
+  const Index live = std::count_if(dlog_probs.begin(), dlog_probs.end(), [](float g) { return g != 0.0f; });
+  Index spare = std::min(batch, (live + kMultiple - 1) / kMultiple * kMultiple) - live;
   std::vector<Index> kept;
-  Index next = places;
-  for (Index place = 0; place < places; ++place) {
-    while (!live(place) && next < batch && !live(next)) ++next;
-    kept.push_back(live(place) || next == batch ? place : next++);
+  for (Index b = 0; b < batch; ++b) {
+    if (dlog_probs[static_cast<std::size_t>(b)] != 0.0f || spare-- > 0) kept.push_back(b);
   }
   return kept;
 }
@@ -38,60 +32,28 @@ std::vector<Index> PairsWithGradient(const std::vector<float>& dlog_probs) {
 struct Trainer::Sums {
   double pairs = 0, loss = 0, kl = 0, log_ratio_squared = 0, clipped_high = 0, clipped_low = 0;
   double ratio = 0, ratio_deviation = 0, ratio_max = 0;  // ratio_max: largest |ratio - 1|
+
+  // All but ratio_max.
+  std::vector<double*> added() {
+    return {&pairs, &loss, &kl, &log_ratio_squared, &clipped_high, &clipped_low, &ratio, &ratio_deviation};
+  }
 };
 
-Trainer::Trainer(const Config& config, const std::shared_ptr<const DitLayout>& layout, const ModelWeights& weights,
-                 const TextCondition& negative, TrainerGroup& group)
+Trainer::Trainer(const Config& config, const std::shared_ptr<const DitLayout>& layout, ModelWeights& weights,
+                 TrainerGroup& group, SequenceGroup* sequence_group)
     : config_(config),
       model_(weights),
       group_(group),
-      velocity_(layout, config.sampler.guidance, negative, config.model.recompute),
-      reference_(layout, config.sampler.guidance, negative, false),
+      sequence_group_(sequence_group),
+      trained_(config, layout, weights, group),
+      velocity_(layout, config.sampler.guidance, {}, config.model.recompute),
+      reference_(layout, config.sampler.guidance, {}, false),
       image_shape_{1, config.sampler.height / 16, config.sampler.width / 16},
       latent_size_(image_shape_.tokens() * layout->config().in_channels) {}
 
-OptimizerState Trainer::InitialState(const Config& config, std::vector<float> weights) {
-  OptimizerState state;
-  state.first_moment.assign(weights.size(), 0.0f);
-  state.second_moment.assign(weights.size(), 0.0f);
-  if (config.train.ema_decay > 0) state.ema = weights;
-  state.weights = std::move(weights);
-  return state;
-}
-
-void Trainer::SetState(const OptimizerState& state) {
-  const auto fill = [](const std::vector<float>& host, Buffer& buffer) {
-    buffer.Resize(static_cast<Index>(host.size()));
-    buffer.CopyFromHost(host);
-  };
-  SPOTLIGHT_REQUIRE(static_cast<Index>(state.weights.size()) == model_.trained_layout().size(), "another layout");
-  fill(state.weights, weights_);
-  fill(state.first_moment, first_moment_);
-  fill(state.second_moment, second_moment_);
-  fill(state.ema, ema_);
-  gradient_.Resize(weights_.size());
-  updates_ = state.updates;
-}
-
-OptimizerState Trainer::State() const {
-  const auto copy = [](const Buffer& buffer) {
-    std::vector<float> host(static_cast<std::size_t>(buffer.size()));
-    buffer.CopyToHost(host);
-    return host;
-  };
-  return {copy(weights_), copy(first_moment_), copy(second_moment_), copy(ema_), updates_};
-}
-
-std::vector<float> Trainer::Weights() const {
-  std::vector<float> host(static_cast<std::size_t>(weights_.size()));
-  weights_.CopyToHost(host);
-  return host;
-}
-
-std::vector<float> Trainer::EmaWeights() const {
-  std::vector<float> host(static_cast<std::size_t>(ema_.size()));
-  ema_.CopyToHost(host);
-  return host;
+void Trainer::SetNegative(const TextCondition& negative) {
+  velocity_.SetNegative(negative);
+  reference_.SetNegative(negative);
 }
 
 std::vector<Trainer::Pair> Trainer::ShuffledPairs(std::uint32_t iteration,
@@ -108,58 +70,44 @@ std::vector<Trainer::Pair> Trainer::ShuffledPairs(std::uint32_t iteration,
   return pairs;
 }
 
-std::vector<std::vector<Trainer::Pair>> Trainer::ByTextLength(std::span<const Pair> pairs,
-                                                              const std::vector<TextCondition>& conditions) {
-  std::map<Index, std::vector<Pair>> by_length;
-  for (const Pair& pair : pairs) by_length[conditions[pair.sample->sample.request.prompt_index].tokens].push_back(pair);
-  std::vector<std::vector<Pair>> groups;
-  groups.reserve(by_length.size());
-  for (auto& [tokens, group] : by_length) groups.push_back(std::move(group));
-  return groups;
-}
-
 std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std::vector<TrainSample>& samples,
                                              const std::vector<TextCondition>& conditions) {
   const std::vector<Pair> pairs = ShuffledPairs(iteration, samples);
   const std::size_t updates = static_cast<std::size_t>(config_.train.updates);
   const std::size_t micro = static_cast<std::size_t>(config_.train.micro_batch);
+  const int degree = sequence_group_ == nullptr ? 1 : sequence_group_->size();
+  const std::size_t groups = static_cast<std::size_t>(group_.size() / degree);
+  const std::size_t group = static_cast<std::size_t>(group_.index() / degree);
   Sums total;
   double first_max = 0, first_mean = 0, grad_norm = 0;
   int applied = 0;
   for (std::size_t update = 0; update < updates; ++update) {
     const std::size_t begin = pairs.size() * update / updates, end = pairs.size() * (update + 1) / updates;
     if (begin == end) continue;
-    gradient_.Zero();
+    trained_.ZeroGradient();
     Sums sums;
-    for (std::size_t from = begin, j = 0; from < end; from += micro, ++j) {
-      if (static_cast<int>(j % static_cast<std::size_t>(group_.size())) != group_.index()) continue;
-      const std::span<const Pair> batch = std::span(pairs).subspan(from, std::min(micro, end - from));
-      for (const std::vector<Pair>& of_one_length : ByTextLength(batch, conditions)) {
-        MicroBatch(of_one_length, 1.0 / static_cast<double>(end - begin), conditions, sums);
+    // Every trainer takes part in every pass: with its own micro-batch, or by skipping it.
+    for (std::size_t from = begin; from < end; from += micro * groups) {
+      const std::size_t own = from + micro * group;
+      if (own < end) {
+        MicroBatch(std::span(pairs).subspan(own, std::min(micro, end - own)), 1.0 / static_cast<double>(end - begin),
+                   conditions, sums);
+      } else if (config_.train.shard_weights) {
+        Sums unused;
+        MicroBatch(std::span(pairs).subspan(begin, 1), 0.0, conditions, unused);
+      } else {
+        trained_.SkipPass();
       }
     }
-    if (group_.size() > 1) {
-      group_.SumInOrder({gradient_.data(), static_cast<std::size_t>(gradient_.size())});
-      for (double* value : {&sums.pairs, &sums.loss, &sums.kl, &sums.log_ratio_squared, &sums.clipped_high,
-                            &sums.clipped_low, &sums.ratio, &sums.ratio_deviation}) {
-        *value = group_.SumDouble(*value);
-      }
-      sums.ratio_max = group_.MaxDouble(sums.ratio_max);
-    }
+    AddOverTrainers(sums);
     if (applied == 0) {  // nothing has been updated yet: every ratio must be exactly one
       first_max = sums.ratio_max;
       first_mean = sums.ratio / sums.pairs;
     }
-    grad_norm += ApplyUpdate();
+    grad_norm += trained_.Update();
     ++applied;
-    total.pairs += sums.pairs;
-    total.loss += sums.loss;
-    total.kl += sums.kl;
-    total.log_ratio_squared += sums.log_ratio_squared;
-    total.clipped_high += sums.clipped_high;
-    total.clipped_low += sums.clipped_low;
-    total.ratio += sums.ratio;
-    total.ratio_deviation += sums.ratio_deviation;
+    const std::vector<double*> to = total.added(), add = sums.added();
+    for (std::size_t i = 0; i < to.size(); ++i) *to[i] += *add[i];
     total.ratio_max = std::max(total.ratio_max, sums.ratio_max);
   }
   const double n = std::max(1.0, total.pairs);
@@ -178,19 +126,28 @@ std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std:
           {"optim_updates", static_cast<double>(applied)}};
 }
 
-void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight,
+void Trainer::AddOverTrainers(Sums& sums) {
+  if (group_.size() == 1) return;
+  // The ranks of a sequence-parallel group have scored the same pairs: one of them speaks for all.
+  const bool speaks = sequence_group_ == nullptr || sequence_group_->index() == 0;
+  for (double* value : sums.added()) *value = group_.SumDouble(speaks ? *value : 0.0);
+  sums.ratio_max = group_.MaxDouble(sums.ratio_max);
+}
+
+void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight,
                          const std::vector<TextCondition>& conditions, Sums& sums) {
   const Index batch = static_cast<Index>(pairs.size()), n = latent_size_;
   std::vector<float> x(static_cast<std::size_t>(batch * n)), x_next(x.size());
   std::vector<StepCoefficients> coefficients;
-  VelocityInput input{.batch = batch, .image_shape = image_shape_};
+  VelocityInput input{.image_shape = image_shape_};
+  std::vector<const TextCondition*> texts;
   for (std::size_t b = 0; b < pairs.size(); ++b) {
     const Sample& sample = pairs[b].sample->sample;
     const auto from = sample.latents.begin() + pairs[b].step * n;
     std::copy(from, from + n, x.begin() + static_cast<Index>(b) * n);
     std::copy(from + n, from + 2 * n, x_next.begin() + static_cast<Index>(b) * n);
     coefficients.push_back(sample.steps[static_cast<std::size_t>(pairs[b].step)]);
-    input.conditions.push_back(&conditions[sample.request.prompt_index]);
+    texts.push_back(&conditions[sample.request.prompt_index]);
     const float sigma = coefficients.back().sigma;
     const auto level = std::find(input.levels.begin(), input.levels.end(), sigma);
     input.level_index.push_back(static_cast<int>(level - input.levels.begin()));
@@ -200,8 +157,9 @@ void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight,
   x_.CopyFromHost(x);
   x_next_.CopyFromHost(x_next);
   input.latents = x_.data();
-  const ParameterMemory memory = model_.Memory(weights_.data(), gradient_.data());
-  velocity_.Forward(memory, input, true, v_.data());
+  Parameters& parameters = trained_.parameters();
+  velocity_.SetTexts(parameters, texts, false, sequence_group_);
+  velocity_.Forward(parameters, input, true, v_.data());
   Buffer log_prob(batch), kl(batch), dlog_prob(batch), dkl(batch);
   LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob.data());
   std::vector<float> log_probs(pairs.size()), kls(pairs.size(), 0.0f), dlog_probs(pairs.size());
@@ -209,7 +167,8 @@ void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight,
   const bool with_kl = config_.train.kl_beta > 0;
   if (with_kl) {
     v_reference_.Resize(batch * n);
-    reference_.Forward(model_.BaseMemory(), input, false, v_reference_.data());
+    reference_.SetTexts(model_.Base(), texts, false, sequence_group_);
+    reference_.Forward(model_.Base(), input, false, v_reference_.data());
     StepKl(batch, n, coefficients.data(), v_.data(), v_reference_.data(), kl.data());
     kl.CopyToHost(kls);
   }
@@ -236,33 +195,14 @@ void Trainer::MicroBatch(const std::vector<Pair>& pairs, double pair_weight,
   if (!with_kl) {
     // The clip takes the gradient of a fifth to a half of the pairs after the first update. Their terms of the sums are
     // exact zeros, and twice the work of the forward pass.
-    const std::vector<Index> kept = PairsWithGradient(dlog_probs);
-    if (kept.empty()) return;
+    std::vector<Index> kept = PairsWithGradient(dlog_probs);
+    if (kept.empty() && !config_.train.shard_weights) return trained_.SkipPass();
+    if (kept.empty()) kept.push_back(0);
     velocity_.KeepSamples(kept);
-    for (Index place = 0; place < static_cast<Index>(kept.size()); ++place) {
-      for (Buffer* buffer : {&x_, &dv_}) CopyRow(*buffer, batch, kept[static_cast<std::size_t>(place)], place);
-    }
+    const TokenRowTable rows(std::vector<Index>(pairs.size(), 1));
+    for (Buffer* buffer : {&x_, &dv_}) KeepRows(*buffer, rows.view(), n, kept);
   }
-  velocity_.Backward(memory, dv_.data());
-}
-
-double Trainer::ApplyUpdate() {
-  const TrainConfig& train = config_.train;
-  const double norm = std::sqrt(SquaredNorm(gradient_.size(), gradient_.data()));
-  const bool clip = train.grad_norm > 0 && norm > train.grad_norm;
-  const double scale = clip ? train.grad_norm / (norm + 1e-6) : 1.0;  // torch.nn.utils.clip_grad_norm_'s form
-  const AdamWSettings settings{static_cast<float>(train.lr), static_cast<float>(train.beta1),
-                               static_cast<float>(train.beta2), static_cast<float>(train.eps),
-                               static_cast<float>(train.weight_decay)};
-  AdamWUpdate(settings, ++updates_, weights_.size(), static_cast<float>(scale), gradient_.data(), weights_.data(),
-              first_moment_.data(), second_moment_.data());
-  if (ema_.size() > 0) {
-    // A young average follows closely: decay (1 + n) / (10 + n) up to the asked one (Flow-GRPO's ema.py rule).
-    const double n = static_cast<double>(updates_);
-    EmaUpdate(weights_.size(), static_cast<float>(std::min(train.ema_decay, (1 + n) / (10 + n))), weights_.data(),
-              ema_.data());
-  }
-  return norm;
+  velocity_.Backward(parameters, dv_.data());
 }
 
 }  // namespace spotlight

@@ -19,6 +19,7 @@
 #include "kernels/linear.hpp"
 #include "kernels/runtime.hpp"
 #include "model/dit.hpp"
+#include "model/weight_storage.hpp"
 #include "tests/bench/timing.hpp"
 
 namespace spotlight {
@@ -49,7 +50,7 @@ double GemmPeak(Index d) {
   double peak = 0;
   for (const auto& [in, out] : {std::pair{d, d}, {d, 3 * d}, {d, 4 * d}, {4 * d, d}}) {
     const std::vector<Seconds> times =
-        Measure(5, [&] { LinearForward(kRows, in, out, x.data(), in, weight.data(), nullptr, y.data(), out); });
+        Measure(5, [&] { LinearForward(kRows, in, out, x.data(), in, {.fp32 = weight.data()}, nullptr, y.data(), out); });
     const double flops = 2.0 * static_cast<double>(kRows * in * out);
     peak = std::max(peak, flops / LeastCpu(times));
   }
@@ -69,14 +70,13 @@ void Bench(int repeats) {
   const Buffer image = Normals(4, rows * config.in_channels, 1), text = Normals(5, kTextTokens * kTextWidth, 1);
   const Buffer dvelocity = Normals(6, rows * config.in_channels, 1);
   Buffer velocity(rows * config.in_channels), dimage(image.size()), dtext(text.size());
-  const DitInput input{.batch = 1,
+  const DitInput input{.text_tokens = {kTextTokens},
                        .images = {{1, kSide, kSide}},
-                       .text_tokens = kTextTokens,
                        .image = image.data(),
                        .text = text.data(),
                        .levels = {0.5f},
                        .level_index = {0}};
-  const ParameterMemory memory{.base = weights.data(), .base_gradient = gradient.data()};
+  FlatParameters memory(*layout, weights.data(), gradient.data());
   Dit dit(layout);
   const std::vector<Seconds> forward =
       Measure(repeats, [&] { dit.Forward(memory, input, {.last_text_branch = true}, velocity.data()); });

@@ -33,12 +33,16 @@ class Iterations {
       : config_(config),
         resources_(LoadResources(config)),
         prompt_sampler_(resources_.train.prompts, config.prompts.tag_weights, config.run.seed),
-        weights_(resources_.layout, resources_.base_weights),
-        sampler_(config, resources_.scheduler, resources_.layout, resources_.negative),
+        weights_(resources_.model.layout, resources_.model.weights, Precision::kFp32, {}),
+        sampler_(config, resources_.model.scheduler, resources_.model.layout, {}),
+        train_(Condition(resources_.train, *resources_.text)),
         group_(world_),
-        trainer_(config, resources_.layout, weights_, resources_.negative, group_) {
-    trainer_.SetState(Trainer::InitialState(config, resources_.base_weights));
-    weights_.Put({0, false}, resources_.base_weights);
+        trainer_(config, resources_.model.layout, weights_, group_) {
+    const DitLayout& layout = *resources_.model.layout;
+    std::vector<float> base(static_cast<std::size_t>(layout.base().size()));
+    layout.base().Load(*resources_.model.weights, base);
+    trainer_.trained().SetState(TrainedWeights::InitialState(config, base));
+    weights_.Put({0, false}, base);
   }
 
   struct Phases {
@@ -49,13 +53,13 @@ class Iterations {
     const Seconds start = Now();
     const IterationPlan plan = PlanIteration(config_, prompt_sampler_, iteration);
     const std::vector<Request> requests = RolloutRequests(plan, iteration);
-    std::vector<Denoised> denoised = sampler_.Denoise(weights_.Memory({iteration, false}), requests, resources_.train);
+    std::vector<Denoised> denoised = sampler_.Denoise(weights_.Of({iteration, false}), requests, train_);
     const Seconds denoised_at = Now();
     std::vector<double> rewards;
     std::vector<int> groups;
     const ImageShape shape = sampler_.image_shape();
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      const Image image = resources_.vae->Decode(denoised[i].latents, shape.height, shape.width);
+      const Image image = resources_.model.decoder->Decode(denoised[i].latents, shape.height, shape.width);
       const Prompt& prompt = resources_.train.prompts[requests[i].prompt_index];
       rewards.push_back(resources_.reward->Score(prompt, image).total);
       groups.push_back(static_cast<int>(i) / config_.group.images);
@@ -72,8 +76,8 @@ class Iterations {
       sample.steps = std::move(denoised[i].steps);
       samples.push_back({std::move(sample), advantages.values[i]});
     }
-    trainer_.Train(iteration, samples, resources_.train.conditions);
-    weights_.Put({iteration + std::uint64_t{1}, false}, trainer_.Weights());
+    trainer_.Train(iteration, samples, train_.conditions);
+    weights_.Put({iteration + std::uint64_t{1}, false}, trainer_.trained().Weights());
     const Seconds trained_at = Now();
     return {denoised_at - start, scored_at - denoised_at, trained_at - scored_at, trained_at - start};
   }
@@ -85,6 +89,7 @@ class Iterations {
   World world_;  // one process
   ModelWeights weights_;
   Sampler sampler_;
+  ConditionedPrompts train_;
   TrainerGroup group_;
   Trainer trainer_;
 };

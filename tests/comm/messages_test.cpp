@@ -40,14 +40,17 @@ std::vector<Message> AllMessages() {
           Wait{250},
           Push{2, {FullSample(), FullSample()}},
           Ack{},
-          FetchWeights{3, true},
-          Weights{3, true, 9, {1, 2, 3}},
+          FetchWeights{3, true, 64, 16},
+          Weights{3, true, 9, {1, 2, 3}, 64, 99},
           Train{4, {{FullSample(), -1.5}}},
           trained,
           Save{"a path", 12},
           Saved{},
           Finish{},
-          Failed{"why", 74}};
+          Failed{"why", 74},
+          FetchPrompts{TextList::kNegative, {0, 4}},
+          Prompts{TextList::kEval, {{4, 2, {1, 2, 3, 4}}, {0, 1, {5, 6}}}},
+          PushWeights{3, true, 9, 64, 99, {1, 2}}};
 }
 
 template <class F>
@@ -101,6 +104,28 @@ TEST(Messages, FieldsArriveWhereTheyBelong) {
   const Message trained = Decode(Encode(AllMessages()[8], kRun), kRun);
   EXPECT_EQ(std::get<Trained>(trained).metrics.at("loss"), 0.5);
   EXPECT_EQ(std::get<Trained>(trained).ema_weights, std::vector<float>{3});
+
+  const Message weights = Decode(Encode(AllMessages()[6], kRun), kRun);
+  EXPECT_EQ(std::get<Weights>(weights).offset, 64u);
+  EXPECT_EQ(std::get<Weights>(weights).total, 99u);
+  const Message fetch = Decode(Encode(AllMessages()[5], kRun), kRun);
+  EXPECT_EQ(std::get<FetchWeights>(fetch).offset, 64u);
+  EXPECT_EQ(std::get<FetchWeights>(fetch).count, 16u);
+  const Message fetch_prompts = Decode(Encode(AllMessages()[13], kRun), kRun);
+  EXPECT_EQ(std::get<FetchPrompts>(fetch_prompts).list, TextList::kNegative);
+  EXPECT_EQ(std::get<FetchPrompts>(fetch_prompts).indices, (std::vector<std::uint32_t>{0, 4}));
+  const Message prompts = Decode(Encode(AllMessages()[14], kRun), kRun);
+  EXPECT_EQ(std::get<Prompts>(prompts).list, TextList::kEval);
+  EXPECT_EQ(std::get<Prompts>(prompts).entries.at(0).index, 4u);
+  EXPECT_EQ(std::get<Prompts>(prompts).entries.at(0).tokens, 2u);
+  EXPECT_EQ(std::get<Prompts>(prompts).entries.at(1).embedding, (std::vector<float>{5, 6}));
+  const Message pushed = Decode(Encode(AllMessages()[15], kRun), kRun);
+  EXPECT_EQ(std::get<PushWeights>(pushed).version, 3u);
+  EXPECT_TRUE(std::get<PushWeights>(pushed).ema);
+  EXPECT_EQ(std::get<PushWeights>(pushed).checksum, 9u);
+  EXPECT_EQ(std::get<PushWeights>(pushed).offset, 64u);
+  EXPECT_EQ(std::get<PushWeights>(pushed).total, 99u);
+  EXPECT_EQ(std::get<PushWeights>(pushed).values, (std::vector<float>{1, 2}));
 }
 
 TEST(Messages, TruncatedOrLongerIsRefusedAtEveryLength) {
@@ -146,7 +171,7 @@ TEST(Messages, ForeignMessagesAreNamed) {
   EXPECT_THAT(DecodeError(bytes), HasSubstr("not a message of spotlight"));
   bytes = good;
   bytes[4] = std::byte{77};
-  EXPECT_THAT(DecodeError(bytes), HasSubstr("message of version 77, this program speaks 1"));
+  EXPECT_THAT(DecodeError(bytes), HasSubstr("message of version 77, this program speaks 2"));
   bytes = good;
   bytes[6] = std::byte{200};
   EXPECT_THAT(DecodeError(bytes), HasSubstr("unknown type 200"));
@@ -161,8 +186,11 @@ TEST(Messages, ValuesOutOfRangeAreRefused) {
   pull[24 + 4] = std::byte{4};  // role
   EXPECT_THAT(DecodeError(pull), HasSubstr("has 4 where an enumeration is wanted"));
   Bytes fetch = Encode(FetchWeights{}, kRun);
-  fetch.back() = std::byte{2};  // ema
+  fetch[24 + 8] = std::byte{2};  // ema
   EXPECT_THAT(DecodeError(fetch), HasSubstr("has 2 where 0 or 1 is wanted"));
+  Bytes prompts = Encode(FetchPrompts{}, kRun);
+  prompts[24] = std::byte{3};  // list
+  EXPECT_THAT(DecodeError(prompts), HasSubstr("has 3 where an enumeration is wanted"));
 }
 
 TEST(Messages, ChecksumSeesValueAndOrder) {
@@ -172,6 +200,10 @@ TEST(Messages, ChecksumSeesValueAndOrder) {
   EXPECT_NE(Checksum(values), Checksum(std::vector<float>{1, 2, std::nextafter(3.0F, 4.0F)}));
   EXPECT_NE(Checksum(values), Checksum(std::vector<float>{1, 2}));
   EXPECT_NE(Checksum(std::vector<float>{0.0F}), Checksum(std::vector<float>{-0.0F}));
+  PiecewiseChecksum pieces(values.size());
+  pieces.Add(std::vector<float>{1, 2});
+  pieces.Add(std::vector<float>{3});
+  EXPECT_EQ(pieces.value(), Checksum(values));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What the ranks do in the tests under scripts/mpirun.sh: ranks SCENARIO. Each rank checks what it sees with EXPECT and
 // leaves with the code that CMakeLists.txt expects; a failed check is an InternalError and so exit code 1. (Where 1 is
 // expected the test is that the job ends at all, in time, and not with 0.)
+#include "tests/comm/ranks.hpp"
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,7 +15,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/bfloat16.hpp"
 #include "base/error.hpp"
+#include "base/sequence_group.hpp"
 #include "comm/channel.hpp"
 #include "comm/mpi_settings.hpp"
 #include "comm/trainer_group.hpp"
@@ -21,8 +25,6 @@
 
 namespace spotlight {
 namespace {
-
-#define EXPECT(condition) SPOTLIGHT_REQUIRE(condition, "test")
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -140,6 +142,36 @@ int Sum(World& world) {
   return kExitFinished;
 }
 
+// Shards of lengths that fit neither each other nor a piece; one array has fewer elements than there are trainers.
+int Shards(World& world) {
+  world.AssignRoles(world.size() - 1);
+  if (world.role() == Role::kCoordinator) return kExitFinished;
+  TrainerGroup group(world);
+  for (const std::size_t size : {std::size_t{1}, std::size_t{1000}, (std::size_t{2} << 20) + 1237}) {
+    std::vector<float> whole(size);
+    for (std::size_t i = 0; i < size; ++i) whole[i] = Value(static_cast<std::size_t>(group.index()), i);
+    std::vector<float> shards = whole;
+    group.SumInOrder(whole);
+    group.SumShardInOrder(shards);
+    const ShareRange own = ShareOf(std::ssize(shards), group.index(), group.size());
+    for (auto i = static_cast<std::size_t>(own.begin); i < static_cast<std::size_t>(own.end); ++i) {
+      EXPECT(shards[i] == whole[i]);
+    }
+    std::vector<Bfloat16> halves(size), halves_of_whole(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      const bool mine = static_cast<Index>(i) >= own.begin && static_cast<Index>(i) < own.end;
+      if (!mine) shards[i] = -1;
+      halves[i] = ToBfloat16(shards[i]);
+      halves_of_whole[i] = ToBfloat16(whole[i]);
+    }
+    group.GatherShards(shards);
+    group.GatherShards(std::span<Bfloat16>(halves));
+    EXPECT(shards == whole);
+    EXPECT(halves == halves_of_whole);
+  }
+  return kExitFinished;
+}
+
 int WorstExit(World& world) {
   constexpr int kCodes[] = {kExitFinished, kExitStopped, kExitFile, kExitUsage};
   const int agreed = world.AgreeExit(kCodes[world.rank()]);
@@ -181,7 +213,7 @@ int Killed(World& world) {
   try {
     world.AllGather("x");
   } catch (const PeerLost&) {
-    return world.Finish(kExitStopped);
+    throw WorldEnding(kExitStopped);
   }
   return kExitFinished;
 }
@@ -201,7 +233,7 @@ int Silent(World& world) {
     world.Broadcast("x");
   } catch (const PeerLost&) {
     EXPECT(world.rank() == 2 || Clock::now() - start < milliseconds(2400));
-    return world.Finish(kExitStopped);
+    throw WorldEnding(kExitStopped);
   }
   return kExitFinished;
 }
@@ -221,13 +253,14 @@ int Stop(World& world) {
   return stop_asked != 0 ? kExitStopped : kExitFinished;
 }
 
-const std::map<std::string, int (*)(World&)>& Scenarios() {
-  static const std::map<std::string, int (*)(World&)> scenarios = {
+std::map<std::string, Scenario> Scenarios() {
+  std::map<std::string, Scenario> scenarios = {
       {"settings", Settings},
       {"collectives", Collectives},
       {"wishes", Wishes},
       {"channel", Channel},
       {"sum", Sum},
+      {"shards", Shards},
       {"worst_exit", WorstExit},
       {"too_many_trainers", TooManyTrainers},
       {"one_gives_up", OneGivesUp},
@@ -238,17 +271,18 @@ const std::map<std::string, int (*)(World&)>& Scenarios() {
       {"abort", AbortAll},
       {"stop", Stop},
   };
+  scenarios.merge(SpScenarios());
   return scenarios;
 }
 
 // As a program's main should end: every failure becomes a code, all ranks agree on it.
 int Run(int argc, char** argv) {
   const std::string scenario = argc > 1 ? argv[1] : "";
-  World world(&argc, &argv, scenario == "silent" ? milliseconds(1000) : milliseconds(20000));
+  World world(&argc, &argv, scenario.ends_with("silent") ? milliseconds(1000) : milliseconds(20000));
   int code = kExitInternal;
   try {
     code = Scenarios().at(scenario)(world);
-  } catch (const WorldEnding& ending) {
+  } catch (const WorldEnding& ending) {  // also thrown by scenarios that leave without an agreement
     return world.Finish(ending.code());
   } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -36,7 +36,12 @@ class DispatchTest : public testing::Test {
 
   Config config_;
   ScriptedServer server_;
-  Dispatch dispatch_{config_, {Role::kCoordinator, Role::kTrainer, Role::kExplorer}, kRunId, server_};
+  Dispatch dispatch_{config_,
+                     {{1, Role::kTrainer}, {2, Role::kExplorer}},
+                     kRunId,
+                     server_,
+                     [](const FetchPrompts& fetch) { return Prompts{fetch.list, {}}; },
+                     3};
 };
 
 TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {

@@ -44,6 +44,19 @@ TEST_F(IoTest, PngKeepsPixelsAndText) {
   ExpectError<FileError>([&] { ReadPng(Path("x.png")); }, {"x.png", "PNG image"});
 }
 
+TEST_F(IoTest, PngRoundsHalvesToEven) {
+  // 255 x is exactly 0.5, 1.5, 2.5, 127.5, 253.5, 254.5.
+  std::vector<float> halves;
+  for (const float half : {0.5f, 1.5f, 2.5f, 127.5f, 253.5f, 254.5f}) {
+    halves.push_back(half / 255.0f);
+    ASSERT_EQ(255.0f * halves.back(), half);
+  }
+  WritePng(Path("x.png"), {1, 2, halves}, {});
+  std::vector<float> bytes;
+  for (const float value : ReadPng(Path("x.png")).rgb) bytes.push_back(std::round(255.0f * value));
+  EXPECT_THAT(bytes, ElementsAre(0, 2, 2, 128, 254, 254));
+}
+
 TEST_F(IoTest, GridPlacesPicturesAndCaptions) {
   const std::vector<Image> images = {Filled(8, 32, 1, 0, 0), Filled(8, 32, 0, 1, 0), Filled(8, 32, 0, 0, 1)};
   WriteGrid(Path("grid.png"), images, {"I", "a caption of several words", ""}, 2, 2);

@@ -53,12 +53,52 @@ TEST_F(JsonFileTest, RefusesConfigsThatDoNotFit) {
   ExpectRefused(R"({"axes_dims_rope": [16, 56]})", {"\"axes_dims_rope\" is [16,56]", "three even"});
   ExpectRefused(R"({"axes_dims_rope": [15, 57, 56]})", {"three even"});
   ExpectRefused(R"({"axes_dims_rope": [16, 56, 58]})", {"sums to 130", "\"attention_head_dim\", 128"});
-  ExpectRefused(R"({"zero_cond_t": true})", {"\"zero_cond_t\" is true", "not supported"});
+  for (const std::string key : {"zero_cond_t", "use_additional_t_cond", "use_layer3d_rope", "guidance_embeds"}) {
+    ExpectRefused("{\"" + key + "\": true}", {"\"" + key + "\" is true", "not supported"});
+    ExpectRefused("{\"" + key + "\": 1}", {"\"" + key + "\" is 1", "true or false"});
+  }
+  ExpectRefused(R"({"_class_name": "QwenImage21Transformer2DModel"})", {"\"QwenImage21Transformer2DModel\""});
   ExpectRefused("{\"num_layers\": ", {"not JSON"});
   ExpectRefused("[1]", {"[1]", "JSON object"});
   std::filesystem::rename(Path("config.json"), Path("confg.json"));
   ExpectError<UserError>([&] { ReadTransformerConfig(folder_.string()); },
                          {"config.json: no such file", "did you mean", "confg.json"});
+}
+
+// The published config.json, with the key that nothing reads, and the least one.
+TEST_F(JsonFileTest, DefaultsAreThePublishedModel) {
+  const TransformerConfig published = ParseTransformerConfig(
+      R"({"_class_name": "QwenImageTransformer2DModel", "_diffusers_version": "0.34.0", "attention_head_dim": 128,
+      "axes_dims_rope": [16, 56, 56], "guidance_embeds": false, "in_channels": 64, "joint_attention_dim": 3584,
+      "num_attention_heads": 24, "num_layers": 60, "out_channels": 16, "patch_size": 2, "pooled_projection_dim": 768})",
+      "config.json");
+  for (const TransformerConfig& config : {published, ParseTransformerConfig("{}", "config.json")}) {
+    EXPECT_EQ(config.width(), 3072);
+    EXPECT_EQ(config.num_layers, 60);
+    EXPECT_EQ(config.joint_attention_dim, 3584);
+    EXPECT_EQ(config.in_channels, 64);
+    EXPECT_EQ(config.out_channels, 16);
+    EXPECT_EQ(config.patch_size, 2);
+    EXPECT_THAT(config.axes_dims_rope, ElementsAre(16, 56, 56));
+  }
+  EXPECT_EQ(ParseTransformerConfig(R"({"out_channels": null})", "").out_channels, 64);
+}
+
+TEST_F(JsonFileTest, ChecksTheModelIndex) {
+  EXPECT_NO_THROW(CheckModelIndex(folder_.string()));  // none is there
+  const auto refused = [&](const std::string& text, std::initializer_list<std::string> parts) {
+    WriteFile("model_index.json", text);
+    ExpectError<UserError>([&] { CheckModelIndex(folder_.string()); }, parts);
+  };
+  refused(R"({"_class_name": "QwenImage21Pipeline"})",
+          {"model_index.json", "\"QwenImage21Pipeline\"", "only \"QwenImagePipeline\""});
+  refused(R"({"_class_name": "QwenImageEditPlusPipeline"})", {"\"QwenImageEditPlusPipeline\""});
+  refused(R"({"_class_name": "QwenImagePipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]})",
+          {"\"transformer\" is \"FluxTransformer2DModel\"", "only \"QwenImageTransformer2DModel\""});
+  refused(R"({"_class_name": "QwenImagePipeline"})", {"\"transformer\" is null"});
+  WriteFile("model_index.json",
+            R"({"_class_name": "QwenImagePipeline", "transformer": ["diffusers", "QwenImageTransformer2DModel"]})");
+  EXPECT_NO_THROW(CheckModelIndex(folder_.string()));
 }
 
 TEST_F(JsonFileTest, ReadsASchedulerConfig) {
@@ -81,6 +121,38 @@ TEST_F(JsonFileTest, ReadsASchedulerConfig) {
   refused(R"({"shift": 0})", {"\"shift\" is 0", "greater than 0"});
   refused(R"({"shift_terminal": 1.5})", {"\"shift_terminal\" is 1.5"});
   refused(R"({"base_image_seq_len": 9000})", {"\"max_image_seq_len\" is 8192", "9000"});
+}
+
+TEST_F(JsonFileTest, ReadsAVaeConfig) {
+  WriteFile("config.json", R"({"_class_name": "AutoencoderKLQwenImage", "base_dim": 8, "z_dim": 2, "attn_scales": [],
+    "dim_mult": [1, 2, 4, 8], "latents_mean": [0.5, -1], "latents_std": [2, 3], "dropout": 0.0})");
+  const VaeConfig config = ReadVaeConfig(folder_.string());
+  EXPECT_EQ(config.base_dim, 8);
+  EXPECT_EQ(config.z_dim, 2);
+  EXPECT_EQ(config.num_res_blocks, 2);  // absent: the published value
+  EXPECT_THAT(config.dim_mult, ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(config.latents_mean, ElementsAre(0.5f, -1.0f));
+  EXPECT_THAT(config.latents_std, ElementsAre(2.0f, 3.0f));
+  WriteFile("config.json", R"({"_class_name": "AutoencoderKLQwenImage"})");
+  EXPECT_EQ(ReadVaeConfig(Path("config.json")).latents_std[15], 1.916f);
+
+  const auto refused = [&](const std::string& settings, std::initializer_list<std::string> parts) {
+    const std::string path = WriteFile("v.json", R"({"_class_name": "AutoencoderKLQwenImage", )" + settings + "}");
+    ExpectError<UserError>([&] { ReadVaeConfig(path); }, parts);
+    ExpectError<UserError>([&] { ReadVaeConfig(path); }, {"v.json"});
+  };
+  refused(R"("base_dim": 0)", {"\"base_dim\" is 0", "from 1 to"});
+  refused(R"("input_channels": 4)", {"\"input_channels\" is 4", "only 3"});
+  refused(R"("dim_mult": [1, 2, 4])", {"\"dim_mult\" is [1,2,4]", "four whole numbers"});
+  refused(R"("dim_mult": [1, 2, -4, 4])", {"\"dim_mult\"", "four whole numbers"});
+  refused(R"("base_dim": 3, "dim_mult": [1, 1, 2, 2])", {"3 times \"dim_mult\" 1 is odd"});
+  refused(R"("z_dim": 4)", {"\"latents_mean\" is absent", "4 numbers"});
+  refused(R"("latents_std": [1, 2])", {"\"latents_std\" is [1,2]", "16 numbers", "\"z_dim\""});
+  refused(R"("z_dim": 1, "latents_mean": ["a"], "latents_std": [1])", {"\"latents_mean\" is [\"a\"]"});
+  const std::string path = WriteFile("v.json", R"({"_class_name": "AutoencoderKL"})");
+  ExpectError<UserError>([&] { ReadVaeConfig(path); }, {"\"AutoencoderKL\"", "only \"AutoencoderKLQwenImage\""});
+  WriteFile("v.json", "{}");
+  ExpectError<UserError>([&] { ReadVaeConfig(path); }, {"no \"_class_name\"", "AutoencoderKLQwenImage"});
 }
 
 TEST_F(JsonFileTest, ReadsAVocabularyAndTokenizes) {

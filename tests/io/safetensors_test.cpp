@@ -9,22 +9,13 @@
 #include "base/error.hpp"
 #include "full_disk.hpp"
 #include "io_test.hpp"
+#include "safetensors_bytes.hpp"
 
 namespace spotlight {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string WithHeader(const std::string& header, const std::string& data) {
-  const std::uint64_t length = header.size();
-  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + header + data;
-}
-
-template <typename T>
-std::string Bytes(std::initializer_list<T> values) {
-  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
-}
 
 class SafetensorsTest : public IoTest {
  protected:
@@ -100,8 +91,8 @@ TEST_F(SafetensorsTest, RefusesDamagedFiles) {
   ExpectRefused("abc", {"truncated", "3 bytes"});
   ExpectRefused(Bytes<std::uint64_t>({1000}) + "{}", {"truncated", "header needs 1000 bytes", "has 2"});
   ExpectRefused(Bytes<std::uint64_t>({~0ull}) + "{}", {"truncated"});
-  ExpectRefused(WithHeader("{\"w\":", ""), {"header is not JSON"});
-  ExpectRefused(WithHeader("[1]", ""), {"not a JSON object"});
+  ExpectRefused(WithHeader("{\"w\":", ""), {"its header: not JSON"});
+  ExpectRefused(WithHeader("[1]", ""), {"its header: holds [1]", "JSON object"});
   ExpectRefused(WithHeader(one, std::string(20, 'x')), {"tensor w", "truncated", "needs 24 bytes", "has 20"});
   ExpectRefused(WithHeader(one, std::string(30, 'x')), {"6 bytes follow the last tensor"});
   ExpectRefused(WithHeader(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,24]}})", std::string(24, 'x')),
@@ -112,6 +103,11 @@ TEST_F(SafetensorsTest, RefusesDamagedFiles) {
                 {"tensor w", "unknown dtype \"F31\""});
   ExpectRefused(WithHeader(R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", std::string(8, 'x')),
                 {"tensor w", "impossible shape [-2]"});
+  ExpectRefused(WithHeader(R"({"w":{"dtype":"U8","shape":[9223372036854775808,0],"data_offsets":[0,0]}})", ""),
+                {"tensor w", "impossible shape"});
+  ExpectRefused(WithHeader(R"({"__metadata__":[1]})", ""), {"\"__metadata__\" is [1]", "object of strings"});
+  ExpectRefused(WithHeader("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}", ""),
+                {"its header: nested deeper than 64 levels"});
   // 2^62 floats: the byte count wraps to 0.
   ExpectRefused(WithHeader(R"({"w":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", ""),
                 {"tensor w", "impossible shape"});
@@ -123,27 +119,15 @@ TEST_F(SafetensorsTest, RefusesDamagedFiles) {
                 {"tensor b", "leaves a gap"});
 }
 
-TEST_F(SafetensorsTest, ReadsWholeModelsAndShards) {
-  WriteSafetensors(Path("m-1.safetensors"), {{"a", {{1}, {1}}}, {"b", {{1}, {2}}}}, {});
-  WriteSafetensors(Path("m-2.safetensors"), {{"c", {{1}, {3}}}}, {});
-  WriteFile("m.safetensors.index.json",
-            R"({"weight_map": {"a": "m-1.safetensors", "b": "m-1.safetensors", "c": "m-2.safetensors"}})");
-  const WeightMap weights = ReadWeights(folder_.string(), "m");
-  ASSERT_EQ(weights.size(), 3u);
-  EXPECT_THAT(weights.at("c").data, ElementsAre(3));
-
-  std::filesystem::remove(Path("m-2.safetensors"));
-  ExpectError<UserError>([&] { ReadWeights(folder_.string(), "m"); }, {"m-2.safetensors is missing", "1 of 3 tensors"});
-  ExpectError<UserError>([&] { ReadWeights(folder_.string(), "n"); }, {"no weights", "n.safetensors"});
-  ExpectError<UserError>([&] { ReadWeights(Path("nowhere")); }, {"nowhere: no such folder"});
-  ExpectError<UserError>([&] { SafetensorsFile file(Path("m-3.safetensors")); },
-                         {"m-3.safetensors: no such file", "did you mean", "m-1.safetensors"});
-}
-
-TEST_F(SafetensorsTest, RefusesWeightsThatAreNotFinite) {
-  WriteSafetensors(Path("m.safetensors"), {{"a.weight", {{3}, {1, std::nanf(""), 2}}}}, {});
-  ExpectError<UserError>([&] { ReadWeights(folder_.string(), "m"); },
-                         {"tensor a.weight is not finite", "element 1 of 3 is nan"});
+TEST_F(SafetensorsTest, ReadsWhatIsInMemory) {
+  const std::string bytes =
+      WithHeader(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", Bytes<float>({3, 4}));
+  const SafetensorsFile file(std::as_bytes(std::span(bytes)), "memory");
+  EXPECT_THAT(file.Read("w").data, ElementsAre(3, 4));
+  file.Release(file.Bytes(file.Info("w")));  // not a map: stays
+  EXPECT_THAT(file.Read("w").data, ElementsAre(3, 4));
+  ExpectError<UserError>([&] { SafetensorsFile(std::as_bytes(std::span(bytes).first(20)), "memory"); },
+                         {"memory: truncated"});
 }
 
 TEST_F(SafetensorsTest, FullDiskKeepsTheOldFile) {
@@ -157,38 +141,6 @@ TEST_F(SafetensorsTest, FullDiskKeepsTheOldFile) {
   EXPECT_THAT(Listing(), ElementsAre("x.safetensors"));
   ExpectError<FileError>([&] { WriteSafetensors(Path("no/x.safetensors"), big, {}); },
                          {"no/x.safetensors", "No such file"});
-}
-
-// Shards and dtypes as diffusers and the safetensors library write them.
-class GoldenWeightsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const char* const folder = std::getenv("SPOTLIGHT_GOLDEN_DIR");
-    golden_ = folder != nullptr ? folder : std::string(SPOTLIGHT_TEST_DATA_DIR) + "/golden";
-    ASSERT_TRUE(std::filesystem::exists(golden_ / "tiny")) << golden_ << " has no golden vectors";
-  }
-  std::filesystem::path golden_;
-};
-
-TEST_F(GoldenWeightsTest, ReadsThreeShards) {
-  const WeightMap weights = ReadWeights((golden_ / "tiny").string());
-  std::int64_t bytes = 0;
-  for (const auto& [name, tensor] : weights) bytes += NumElements(tensor.shape) * 4;
-  EXPECT_EQ(bytes, 1332992);  // total_size of the index
-  EXPECT_EQ(weights.at("img_in.weight").shape, (Shape{64, 16}));
-}
-
-TEST_F(GoldenWeightsTest, WritesWhatItReadBitForBit) {
-  const WeightMap weights = ReadWeights((golden_ / "realhead").string());  // stored BF16
-  const std::string path = (std::filesystem::temp_directory_path() / "spotlight_copy.safetensors").string();
-  WriteSafetensors(path, weights, {});
-  const WeightMap again = ReadSafetensors(path);
-  std::filesystem::remove(path);
-  ASSERT_EQ(again.size(), weights.size());
-  for (const auto& [name, tensor] : weights) {
-    EXPECT_EQ(again.at(name).shape, tensor.shape);
-    EXPECT_EQ(again.at(name).data, tensor.data);
-  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "tests/kernels/check.hpp"
 
 namespace spotlight {
 namespace {
@@ -22,35 +23,40 @@ struct Tensors {
 };
 
 struct Problem {
-  AttentionShape shape;
+  TokenRowTable text, image;
+  std::int64_t heads, head_size;
   std::vector<std::uint8_t> mask;  // empty: none
   Tensors<float> x;
 
+  AttentionShape shape() const {
+    return {.text = text.view(), .image = image.view(), .heads = heads, .head_size = head_size};
+  }
   const std::uint8_t* text_mask() const { return mask.empty() ? nullptr : mask.data(); }
-  std::int64_t tokens() const { return shape.text + shape.image; }
 };
 
-std::vector<float> Normal(std::uint64_t key, std::int64_t size) {
+Floats Normal(std::uint64_t key, std::int64_t size) {
   std::vector<float> values(static_cast<std::size_t>(size));
   FillNormal(key, 0, values);
   return values;
 }
 
-Problem MakeProblem(const AttentionShape& shape, bool masked) {
-  Problem problem{.shape = shape, .mask = {}, .x = {}};
-  const std::int64_t tokens = shape.text + shape.image;
-  const std::int64_t size = shape.batch * shape.heads * tokens * shape.head_size;
-  const std::int64_t width = shape.heads * shape.head_size;
+using Lengths = std::vector<std::int64_t>;
+
+Problem MakeProblem(std::int64_t heads, std::int64_t head_size, const Lengths& text, const Lengths& image,
+                    bool masked) {
+  Problem problem{TokenRowTable(text), TokenRowTable(image), heads, head_size, {}, {}};
+  const AttentionShape shape = problem.shape();
+  const std::int64_t rows = shape.text.rows() + shape.image.rows(), width = heads * head_size;
   Tensors<float>& x = problem.x;
-  x.q = Normal(1, size), x.k = Normal(2, size), x.v = Normal(3, size);
-  x.dout_text = Normal(4, shape.batch * shape.text * width);
-  x.dout_image = Normal(5, shape.batch * shape.image * width);
+  x.q = Normal(1, rows * width), x.k = Normal(2, rows * width), x.v = Normal(3, rows * width);
+  x.dout_text = Normal(4, shape.text.rows() * width);
+  x.dout_image = Normal(5, shape.image.rows() * width);
   x.out_text.assign(x.dout_text.size(), -9.0f);
   x.out_image.assign(x.dout_image.size(), -9.0f);
-  x.lse.assign(static_cast<std::size_t>(shape.batch * shape.heads * tokens), -9.0f);
+  x.lse.assign(static_cast<std::size_t>(rows * heads), -9.0f);
   x.dq.assign(x.q.size(), -9.0f), x.dk = x.dq, x.dv = x.dq;
   if (masked) {
-    for (std::int64_t i = 0; i < shape.batch * shape.text; ++i) {
+    for (std::int64_t i = 0; i < shape.text.rows(); ++i) {
       problem.mask.push_back(UniformInt(6, static_cast<std::uint64_t>(i), 3) != 0);  // holes
     }
   }
@@ -59,31 +65,33 @@ Problem MakeProblem(const AttentionShape& shape, bool masked) {
 
 void Attend(Problem* problem, bool with_text_gradient = true) {
   Tensors<float>& x = problem->x;
-  AttentionForward(problem->shape, x.q.data(), x.k.data(), x.v.data(), problem->text_mask(), x.out_text.data(),
+  AttentionForward(problem->shape(), x.q.data(), x.k.data(), x.v.data(), problem->text_mask(), x.out_text.data(),
                    x.out_image.data(), x.lse.data());
-  AttentionBackward(problem->shape, x.q.data(), x.k.data(), x.v.data(), problem->text_mask(), x.out_text.data(),
+  AttentionBackward(problem->shape(), x.q.data(), x.k.data(), x.v.data(), problem->text_mask(), x.out_text.data(),
                     x.out_image.data(), x.lse.data(), with_text_gradient ? x.dout_text.data() : nullptr,
                     x.dout_image.data(), x.dq.data(), x.dk.data(), x.dv.data());
 }
 
 // Softmax attention and its gradient by the definition, with whole rows of probabilities.
 Tensors<double> Reference(const Problem& problem) {
-  const AttentionShape& shape = problem.shape;
-  const std::int64_t n = problem.tokens(), size = shape.head_size, width = shape.heads * size;
+  const AttentionShape shape = problem.shape();
+  const std::int64_t size = shape.head_size, width = shape.heads * size;
   const double scale = 1.0 / std::sqrt(static_cast<double>(size));
   const Tensors<float>& x = problem.x;
   Tensors<double> y;
   y.out_text.resize(x.out_text.size()), y.out_image.resize(x.out_image.size()), y.lse.resize(x.lse.size());
   y.dq.resize(x.q.size()), y.dk.resize(x.q.size()), y.dv.resize(x.q.size());
-  for (std::int64_t item = 0; item < shape.batch * shape.heads; ++item) {
+  std::int64_t first = 0;  // row of the head's first token in attention layout
+  for (std::int64_t item = 0; item < shape.text.batch * shape.heads; ++item) {
     const std::int64_t b = item / shape.heads, h = item % shape.heads;
-    const auto at = [&](std::int64_t token, std::int64_t d) { return (item * n + token) * size + d; };
+    const std::int64_t text = shape.text.tokens(b), n = text + shape.image.tokens(b);
+    const auto at = [&](std::int64_t token, std::int64_t d) { return (first + token) * size + d; };
     const auto seen = [&](std::int64_t j) {
-      return j >= shape.text || problem.mask.empty() || problem.mask[b * shape.text + j] != 0;
+      return j >= text || problem.mask.empty() || problem.mask[shape.text.first[b] + j] != 0;
     };
     for (std::int64_t i = 0; i < n; ++i) {
-      const bool is_text = i < shape.text;
-      const std::int64_t row = (is_text ? b * shape.text + i : b * shape.image + i - shape.text) * width + h * size;
+      const bool is_text = i < text;
+      const std::int64_t row = (is_text ? shape.text.first[b] + i : shape.image.first[b] + i - text) * width + h * size;
       double* out = (is_text ? y.out_text : y.out_image).data() + row;
       const float* dout = (is_text ? x.dout_text : x.dout_image).data() + row;
       std::vector<double> p(n, 0.0);
@@ -94,7 +102,7 @@ Tensors<double> Reference(const Problem& problem) {
         p[j] = seen(j) ? std::exp(scale * score) : 0.0;
         sum += p[j];
       }
-      y.lse[item * n + i] = std::log(sum);
+      y.lse[first + i] = std::log(sum);
       double delta = 0;
       for (std::int64_t j = 0; j < n; ++j) {
         p[j] /= sum;
@@ -112,6 +120,7 @@ Tensors<double> Reference(const Problem& problem) {
         }
       }
     }
+    first += n;
   }
   return y;
 }
@@ -122,31 +131,46 @@ void ExpectNear(const std::vector<float>& got, const std::vector<double>& expect
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << " at " << i;
 }
 
+void ExpectReference(const Problem& problem, const std::string& what) {
+  const Tensors<double> expected = Reference(problem);
+  ExpectNear(problem.x.out_text, expected.out_text, 5e-6, what + "out_text");
+  ExpectNear(problem.x.out_image, expected.out_image, 5e-6, what + "out_image");
+  ExpectNear(problem.x.lse, expected.lse, 5e-6, what + "lse");
+  ExpectNear(problem.x.dq, expected.dq, 2e-5, what + "dq");
+  ExpectNear(problem.x.dk, expected.dk, 2e-5, what + "dk");
+  ExpectNear(problem.x.dv, expected.dv, 2e-5, what + "dv");
+}
+
 TEST(Attention, AgreesWithDouble) {
   // D, T, S: sizes of the models, odd ones, one token, and several blocks of queries and keys.
   const std::int64_t sizes[][3] = {{24, 7, 16}, {2, 0, 1},   {6, 3, 2},   {32, 0, 64},   {128, 5, 60},
                                    {24, 1, 8},  {6, 40, 90}, {10, 0, 65}, {24, 30, 120}, {8, 150, 200}};
   for (const auto& [head_size, text, image] : sizes) {
     for (const bool masked : {false, true}) {
-      Problem problem = MakeProblem({.batch = 2, .heads = 3, .head_size = head_size, .text = text, .image = image},
-                                    masked && text > 0);
+      Problem problem = MakeProblem(3, head_size, {text, text}, {image, image}, masked && text > 0);
       Attend(&problem);
-      const Tensors<double> expected = Reference(problem);
-      const std::string what = "D " + std::to_string(head_size) + " T " + std::to_string(text) + " S " +
-                               std::to_string(image) + (masked ? " masked " : " ");
-      ExpectNear(problem.x.out_text, expected.out_text, 5e-6, what + "out_text");
-      ExpectNear(problem.x.out_image, expected.out_image, 5e-6, what + "out_image");
-      ExpectNear(problem.x.lse, expected.lse, 5e-6, what + "lse");
-      ExpectNear(problem.x.dq, expected.dq, 2e-5, what + "dq");
-      ExpectNear(problem.x.dk, expected.dk, 2e-5, what + "dk");
-      ExpectNear(problem.x.dv, expected.dv, 2e-5, what + "dv");
+      ExpectReference(problem, "D " + std::to_string(head_size) + " T " + std::to_string(text) + " S " +
+                                   std::to_string(image) + (masked ? " masked " : " "));
+    }
+  }
+}
+
+// Samples whose lengths differ in text, in image and in both: none, one block of queries and keys, and several.
+const Lengths kText = {7, 0, 150, 1}, kImage = {16, 90, 5, 300};
+
+TEST(Attention, OfARaggedBatchAgreesWithDouble) {
+  for (const std::int64_t head_size : {6, 24}) {
+    for (const bool masked : {false, true}) {
+      Problem problem = MakeProblem(2, head_size, kText, kImage, masked);
+      Attend(&problem);
+      ExpectReference(problem, "D " + std::to_string(head_size) + (masked ? " masked " : " "));
     }
   }
 }
 
 // Ties the backward to the forward itself: the directional derivative of <dout, out> by central differences.
 TEST(Attention, GradientMatchesFiniteDifferences) {
-  Problem problem = MakeProblem({.batch = 1, .heads = 2, .head_size = 6, .text = 5, .image = 9}, true);
+  Problem problem = MakeProblem(2, 6, {5}, {9}, true);
   Attend(&problem);
   const auto loss = [](Problem moved) {
     Attend(&moved);
@@ -178,7 +202,7 @@ TEST(Attention, GradientMatchesFiniteDifferences) {
 }
 
 TEST(Attention, MaskedKeysHaveNoInfluenceAndNoGradient) {
-  Problem problem = MakeProblem({.batch = 1, .heads = 2, .head_size = 24, .text = 7, .image = 16}, true);
+  Problem problem = MakeProblem(2, 24, {7}, {16}, true);
   problem.mask = {1, 0, 1, 1, 0, 0, 1};
   Attend(&problem);
   Problem changed = problem;
@@ -201,7 +225,7 @@ TEST(Attention, MaskedKeysHaveNoInfluenceAndNoGradient) {
 }
 
 TEST(Attention, NoTextGradientIsAZeroTextGradient) {
-  Problem null = MakeProblem({.batch = 2, .heads = 2, .head_size = 24, .text = 70, .image = 80}, true);
+  Problem null = MakeProblem(2, 24, {70, 30}, {80, 110}, true);
   Problem zero = null;
   zero.x.dout_text.assign(zero.x.dout_text.size(), 0.0f);
   Attend(&null, false);
@@ -214,7 +238,7 @@ TEST(Attention, NoTextGradientIsAZeroTextGradient) {
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
-  Problem problem = MakeProblem({.batch = 1, .heads = 1, .head_size = 8, .text = 0, .image = 200}, false);
+  Problem problem = MakeProblem(1, 8, {0}, {200}, false);
   for (float& value : problem.x.q) value *= 100.0f;
   Attend(&problem);
   for (const float value : problem.x.out_image) ASSERT_LT(std::abs(value), 10.0f);  // a mean of normal values
@@ -222,49 +246,67 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, ASampleDoesNotDependOnItsBatch) {
-  const AttentionShape shape{.batch = 5, .heads = 3, .head_size = 24, .text = 7, .image = 300};
-  Problem all = MakeProblem(shape, true);
-  Attend(&all);
-  for (std::int64_t b = 0; b < shape.batch; ++b) {
-    Problem one = MakeProblem({.batch = 1, .heads = 3, .head_size = 24, .text = 7, .image = 300}, false);
-    one.mask.assign(all.mask.begin() + b * 7, all.mask.begin() + (b + 1) * 7);
-    const auto part = [&](const std::vector<float>& whole) {
-      const auto size = static_cast<std::ptrdiff_t>(whole.size()) / shape.batch;
-      return std::vector<float>(whole.begin() + b * size, whole.begin() + (b + 1) * size);
-    };
-    one.x.q = part(all.x.q), one.x.k = part(all.x.k), one.x.v = part(all.x.v);
-    one.x.dout_text = part(all.x.dout_text), one.x.dout_image = part(all.x.dout_image);
-    Attend(&one);
-    EXPECT_EQ(one.x.out_text, part(all.x.out_text));
-    EXPECT_EQ(one.x.out_image, part(all.x.out_image));
-    EXPECT_EQ(one.x.lse, part(all.x.lse));
-    EXPECT_EQ(one.x.dq, part(all.x.dq));
-    EXPECT_EQ(one.x.dk, part(all.x.dk));
-    EXPECT_EQ(one.x.dv, part(all.x.dv));
+  for (const bool masked : {false, true}) {
+    for (const bool with_text_gradient : {false, true}) {
+      Problem all = MakeProblem(3, 24, kText, kImage, masked);
+      Attend(&all, with_text_gradient);
+      const AttentionShape shape = all.shape();
+      const std::int64_t width = 3 * 24;
+      for (std::int64_t b = 0; b < shape.text.batch; ++b) {
+        Problem one = MakeProblem(3, 24, {shape.text.tokens(b)}, {shape.image.tokens(b)}, false);
+        if (masked) {
+          one.mask.assign(all.mask.begin() + shape.text.first[b], all.mask.begin() + shape.text.first[b + 1]);
+        }
+        // What the sample owns of an array with `size` numbers for each token.
+        const std::int64_t first = shape.text.first[b] + shape.image.first[b];
+        const std::int64_t tokens = shape.text.tokens(b) + shape.image.tokens(b);
+        const auto part = [&](const Floats& whole, std::int64_t size) {
+          return Slice(whole, first * size, tokens * size);
+        };
+        one.x.q = part(all.x.q, width), one.x.k = part(all.x.k, width), one.x.v = part(all.x.v, width);
+        one.x.dout_text = SampleOf(all.x.dout_text, shape.text, b, width);
+        one.x.dout_image = SampleOf(all.x.dout_image, shape.image, b, width);
+        Attend(&one, with_text_gradient);
+        EXPECT_EQ(one.x.out_text, SampleOf(all.x.out_text, shape.text, b, width)) << b;
+        EXPECT_EQ(one.x.out_image, SampleOf(all.x.out_image, shape.image, b, width)) << b;
+        EXPECT_EQ(one.x.lse, part(all.x.lse, 3)) << b;
+        EXPECT_EQ(one.x.dq, part(all.x.dq, width)) << b;
+        EXPECT_EQ(one.x.dk, part(all.x.dk, width)) << b;
+        EXPECT_EQ(one.x.dv, part(all.x.dv, width)) << b;
+      }
+    }
   }
 }
 
-TEST(Attention, NeedsAnImageToken) {
+TEST(Attention, NeedsTheSameSamplesInBothStreams) {
+  const TokenRowTable one({3}), two({3, 3});
   try {
-    AttentionForward({.batch = 1, .heads = 1, .head_size = 2, .text = 1, .image = 0}, nullptr, nullptr, nullptr,
+    AttentionForward({.text = one.view(), .image = two.view(), .heads = 1, .head_size = 2}, nullptr, nullptr, nullptr,
                      nullptr, nullptr, nullptr, nullptr);
     FAIL() << "no error";
   } catch (const InternalError& error) {
-    EXPECT_NE(std::string(error.what()).find("at least one image token"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the same samples in both streams"), std::string::npos) << error.what();
   }
 }
 
 TEST(Attention, LeavesOutTheTextQueriesWhenTheirOutputIsNotWanted) {
-  Problem problem = MakeProblem({.batch = 2, .heads = 2, .head_size = 24, .text = 7, .image = 70}, true);
-  Attend(&problem);
-  Tensors<float>& x = problem.x;
-  std::vector<float> out_image(x.out_image.size()), lse(x.lse.size());
-  AttentionForward(problem.shape, x.q.data(), x.k.data(), x.v.data(), problem.text_mask(), nullptr, out_image.data(),
-                   lse.data());
-  EXPECT_EQ(out_image, x.out_image);
-  for (std::size_t i = 0; i < lse.size(); ++i) {
-    const bool is_text = static_cast<std::int64_t>(i) % problem.tokens() < problem.shape.text;
-    ASSERT_EQ(lse[i], is_text ? 0 : x.lse[i]) << i;
+  for (const bool masked : {false, true}) {
+    Problem problem = MakeProblem(2, 24, kText, kImage, masked);
+    Attend(&problem);
+    const Tensors<float>& x = problem.x;
+    const AttentionShape shape = problem.shape();
+    Floats out_image(x.out_image.size()), lse(x.lse.size());
+    AttentionForward(shape, x.q.data(), x.k.data(), x.v.data(), problem.text_mask(), nullptr, out_image.data(),
+                     lse.data());
+    EXPECT_EQ(out_image, x.out_image);
+    std::size_t at = 0;
+    for (std::int64_t b = 0; b < shape.text.batch; ++b) {
+      for (std::int64_t h = 0; h < 2; ++h) {
+        for (std::int64_t i = 0; i < shape.text.tokens(b) + shape.image.tokens(b); ++i, ++at) {
+          ASSERT_EQ(lse[at], i < shape.text.tokens(b) ? 0 : x.lse[at]) << b << " " << h << " " << i;
+        }
+      }
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "kernels/token_rows.hpp"
 
 namespace spotlight {
 
@@ -57,6 +58,11 @@ Doubles NumericGradient(Doubles x, const Loss& loss) {
 // Elements [begin, begin + size) of `values`.
 inline Floats Slice(const Floats& values, std::int64_t begin, std::int64_t size) {
   return {values.begin() + begin, values.begin() + begin + size};
+}
+
+// What sample b owns of `values` with `width` numbers for each row.
+inline Floats SampleOf(const Floats& values, const TokenRows& rows, std::int64_t b, std::int64_t width) {
+  return Slice(values, rows.first[b] * width, rows.tokens(b) * width);
 }
 
 // Adds `start` to every element: what an accumulating kernel should have left.

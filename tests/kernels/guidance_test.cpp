@@ -7,51 +7,47 @@
 namespace spotlight {
 namespace {
 
-constexpr std::int64_t kRows = 4;
+constexpr std::int64_t kBatch = 2, kTokens = 3;
 constexpr float kScale = 4.0f;
 
-Doubles Reference(std::int64_t channels, const Doubles& cond, const Doubles& uncond) {
-  Doubles v(cond.size());
-  for (std::int64_t row = 0; row < kRows; ++row) {
+// pairs [B, 2, size] -> v [B, size].
+Doubles Reference(std::int64_t channels, const Doubles& pairs) {
+  const std::int64_t size = kTokens * channels;
+  Doubles v(pairs.size() / 2);
+  for (std::int64_t row = 0; row < kBatch * kTokens; ++row) {
+    const double* cond = pairs.data() + row / kTokens * 2 * size + row % kTokens * channels;
+    const double* uncond = cond + size;
+    double* guided = v.data() + row * channels;
     double cond_square = 0, guided_square = 0;
     for (std::int64_t j = 0; j < channels; ++j) {
-      const auto at = static_cast<std::size_t>(row * channels + j);
-      v[at] = uncond[at] + kScale * (cond[at] - uncond[at]);
-      cond_square += cond[at] * cond[at];
-      guided_square += v[at] * v[at];
+      guided[j] = uncond[j] + kScale * (cond[j] - uncond[j]);
+      cond_square += cond[j] * cond[j];
+      guided_square += guided[j] * guided[j];
     }
-    for (std::int64_t j = 0; j < channels; ++j) {
-      v[static_cast<std::size_t>(row * channels + j)] *= std::sqrt(cond_square / guided_square);
-    }
+    for (std::int64_t j = 0; j < channels; ++j) guided[j] *= std::sqrt(cond_square / guided_square);
   }
   return v;
 }
 
 TEST(Guidance, ForwardAndBackwardMatchDouble) {
   for (const std::int64_t channels : {2, 3, 17, 24, 64, 100}) {
-    const Floats cond = Normals(1, kRows * channels), uncond = Normals(2, kRows * channels);
-    const Floats dv = Normals(3, kRows * channels);
-    Floats v(cond.size()), dcond(cond.size(), 9.0f), duncond(cond.size(), 9.0f);
-    GuidanceForward(kRows, channels, kScale, cond.data(), uncond.data(), v.data());
-    ExpectClose(v, Reference(channels, Widen(cond), Widen(uncond)), 1e-6);
-    GuidanceBackward(kRows, channels, kScale, cond.data(), uncond.data(), dv.data(), dcond.data(), duncond.data());
+    const std::int64_t size = kTokens * channels;
+    const Floats pairs = Normals(1, kBatch * 2 * size), dv = Normals(3, kBatch * size);
+    Floats v(dv.size()), dpairs(pairs.size(), 9.0f);
+    GuidanceForward(kBatch, size, channels, kScale, pairs.data(), v.data());
+    ExpectClose(v, Reference(channels, Widen(pairs)), 1e-6);
+    GuidanceBackward(kBatch, size, channels, kScale, pairs.data(), dv.data(), dpairs.data());
     ExpectClose(
-        dcond,
-        NumericGradient(Widen(cond),
-                        [&](const Doubles& at) { return Dot(Reference(channels, at, Widen(uncond)), Widen(dv)); }),
-        2e-5);
-    ExpectClose(
-        duncond,
-        NumericGradient(Widen(uncond),
-                        [&](const Doubles& at) { return Dot(Reference(channels, Widen(cond), at), Widen(dv)); }),
+        dpairs,
+        NumericGradient(Widen(pairs), [&](const Doubles& at) { return Dot(Reference(channels, at), Widen(dv)); }),
         2e-5);
   }
 }
 
 TEST(Guidance, KeepsTheNormOfTheConditionalVelocity) {
-  const Floats cond = Normals(1, 64), uncond = Normals(2, 64);
+  const Floats pair = Normals(1, 2 * 64), cond = Slice(pair, 0, 64);
   Floats v(64);
-  GuidanceForward(1, 64, kScale, cond.data(), uncond.data(), v.data());
+  GuidanceForward(1, 64, 64, kScale, pair.data(), v.data());
   EXPECT_NEAR(Dot(Widen(v), Widen(v)), Dot(Widen(cond), Widen(cond)), 1e-4);
   EXPECT_NE(v, cond);
 }

@@ -1,6 +1,9 @@
+// Normalisations against double, of samples of equal and of different lengths.
 #include "kernels/norm.hpp"
 
 #include <gtest/gtest.h>
+
+#include <array>
 
 #include "tests/kernels/check.hpp"
 
@@ -27,15 +30,15 @@ double At(const Doubles& table, std::int64_t width, std::int64_t sample, int hal
   return table[static_cast<std::size_t>(kIndex[sample] * 2 * width + half * width + j)];
 }
 
-Doubles LayerNormReference(std::int64_t tokens, std::int64_t width, const Doubles& x, const Doubles& table) {
+Doubles LayerNormReference(const TokenRows& rows, std::int64_t width, const Doubles& x, const Doubles& table) {
   Doubles y(x.size());
-  for (std::int64_t row = 0; row < kBatch * tokens; ++row) {
+  for (std::int64_t row = 0; row < rows.rows(); ++row) {
     const double* in = x.data() + row * width;
     double mean = 0, variance = 0;
     for (std::int64_t j = 0; j < width; ++j) mean += in[j] / static_cast<double>(width);
     for (std::int64_t j = 0; j < width; ++j) variance += (in[j] - mean) * (in[j] - mean) / static_cast<double>(width);
     for (std::int64_t j = 0; j < width; ++j) {
-      const std::int64_t sample = row / tokens;
+      const std::int64_t sample = rows.sample[row];
       y[static_cast<std::size_t>(row * width + j)] =
           (in[j] - mean) / std::sqrt(variance + kEps) * (1 + At(table, width, sample, 1, j)) +
           At(table, width, sample, 0, j);
@@ -60,60 +63,87 @@ Doubles RmsNormReference(std::int64_t rows, std::int64_t width, const Doubles& x
   return y;
 }
 
+// Samples of equal length, and of lengths with none, one and several token blocks.
+const TokenRowTable kEqual({35, 35, 35}), kRagged({35, 0, 4}), kRaggedLate({0, 3, 70});
+
+struct LayerNormResult {
+  Floats y, mean, rstd, dx, dtable;
+};
+
+// dx and the table's gradient are accumulated: they start at 0.25 and 0.5.
+LayerNormResult LayerNorm(const TokenRows& rows, std::int64_t width, const Floats& x, const Floats& dy,
+                          const Table& table, const int* index = kIndex) {
+  const std::int64_t stride = 2 * width;
+  const Modulation shift = {table.values.data(), stride, index}, scale = {table.values.data() + width, stride, index};
+  const auto size = static_cast<std::size_t>(rows.rows());
+  LayerNormResult result{.y = Floats(x.size()),
+                         .mean = Floats(size),
+                         .rstd = Floats(size),
+                         .dx = Floats(x.size(), 0.25f),
+                         .dtable = Floats(table.values.size(), 0.5f)};
+  LayerNormModulateForward(rows, width, kEps, x.data(), shift, scale, result.y.data(), result.mean.data(),
+                           result.rstd.data());
+  LayerNormModulateBackward(rows, width, x.data(), result.mean.data(), result.rstd.data(), scale, dy.data(),
+                            result.dx.data(), {result.dtable.data(), stride, index},
+                            {result.dtable.data() + width, stride, index});
+  return result;
+}
+
 TEST(LayerNormModulate, ForwardMatchesDouble) {
-  for (const std::int64_t width : kWidths) {
-    const std::int64_t tokens = 5;
-    const Floats x = Normals(1, kBatch * tokens * width);
-    const Table table = MakeTable(width);
-    Floats y(x.size()), mean(kBatch * tokens), rstd(kBatch * tokens);
-    LayerNormModulateForward(kBatch, tokens, width, kEps, x.data(), table.Half(0), table.Half(1), y.data(), mean.data(),
-                             rstd.data());
-    ExpectClose(y, LayerNormReference(tokens, width, Widen(x), Widen(table.values)), 2e-6);
+  for (const TokenRowTable& samples : {kEqual, kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    for (const std::int64_t width : kWidths) {
+      const Floats x = Normals(1, rows.rows() * width);
+      const Table table = MakeTable(width);
+      ExpectClose(LayerNorm(rows, width, x, x, table).y, LayerNormReference(rows, width, Widen(x), Widen(table.values)),
+                  3e-6);
+    }
   }
 }
 
 TEST(LayerNormModulate, BackwardMatchesFiniteDifferences) {
-  for (const std::int64_t width : {3, 17, 24}) {
-    const std::int64_t tokens = 35;  // two token blocks
-    const Floats x = Normals(1, kBatch * tokens * width);
-    const Floats dy = Normals(2, kBatch * tokens * width);
-    const Table table = MakeTable(width);
-    Floats y(x.size()), mean(kBatch * tokens), rstd(kBatch * tokens);
-    LayerNormModulateForward(kBatch, tokens, width, kEps, x.data(), table.Half(0), table.Half(1), y.data(), mean.data(),
-                             rstd.data());
-    Floats dx(x.size(), 0.25f), dtable(table.values.size(), 0.5f);  // both are accumulated
-    LayerNormModulateBackward(kBatch, tokens, width, x.data(), mean.data(), rstd.data(), table.Half(1), dy.data(),
-                              dx.data(), {dtable.data(), 2 * width, kIndex},
-                              {dtable.data() + width, 2 * width, kIndex});
-    const auto loss_of_x = [&](const Doubles& at) {
-      return Dot(LayerNormReference(tokens, width, at, Widen(table.values)), Widen(dy));
-    };
-    const auto loss_of_table = [&](const Doubles& at) {
-      return Dot(LayerNormReference(tokens, width, Widen(x), at), Widen(dy));
-    };
-    ExpectClose(dx, Plus(NumericGradient(Widen(x), loss_of_x), 0.25), 1e-5);
-    ExpectClose(dtable, Plus(NumericGradient(Widen(table.values), loss_of_table), 0.5), 1e-5);
+  for (const TokenRowTable& samples : {kEqual, kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    for (const std::int64_t width : {3, 17, 24}) {
+      const Floats x = Normals(1, rows.rows() * width), dy = Normals(2, rows.rows() * width);
+      const Table table = MakeTable(width);
+      const LayerNormResult result = LayerNorm(rows, width, x, dy, table);
+      const auto loss_of_x = [&](const Doubles& at) {
+        return Dot(LayerNormReference(rows, width, at, Widen(table.values)), Widen(dy));
+      };
+      const auto loss_of_table = [&](const Doubles& at) {
+        return Dot(LayerNormReference(rows, width, Widen(x), at), Widen(dy));
+      };
+      ExpectClose(result.dx, Plus(NumericGradient(Widen(x), loss_of_x), 0.25), 1e-5);
+      ExpectClose(result.dtable, Plus(NumericGradient(Widen(table.values), loss_of_table), 0.5), 1e-5);
 
-    Floats only_dx(x.size(), 0.25f);
-    LayerNormModulateBackward(kBatch, tokens, width, x.data(), mean.data(), rstd.data(), table.Half(1), dy.data(),
-                              only_dx.data(), {}, {});
-    EXPECT_EQ(only_dx, dx);
+      Floats only_dx(x.size(), 0.25f);
+      LayerNormModulateBackward(rows, width, x.data(), result.mean.data(), result.rstd.data(), table.Half(1), dy.data(),
+                                only_dx.data(), {}, {});
+      EXPECT_EQ(only_dx, result.dx);
+    }
   }
 }
 
 TEST(LayerNormModulate, ASampleDoesNotFeelItsBatch) {
-  const std::int64_t tokens = 7, width = 96;
-  const Floats x = Normals(1, kBatch * tokens * width);
-  const Table table = MakeTable(width);
-  Floats y(x.size()), mean(kBatch * tokens), rstd(kBatch * tokens);
-  LayerNormModulateForward(kBatch, tokens, width, kEps, x.data(), table.Half(0), table.Half(1), y.data(), mean.data(),
-                           rstd.data());
-  const std::int64_t last = (kBatch - 1) * tokens * width;
-  Floats alone(tokens * width);
-  const int level = kIndex[kBatch - 1];
-  LayerNormModulateForward(1, tokens, width, kEps, x.data() + last, {table.values.data(), 2 * width, &level},
-                           {table.values.data() + width, 2 * width, &level}, alone.data(), mean.data(), rstd.data());
-  EXPECT_EQ(alone, Slice(y, last, tokens * width));
+  const std::int64_t width = 96;
+  const int levels[kBatch] = {0, 1, 2};  // each its own: the sums over tokens are then a sample's own too
+  const Table table = {Normals(7, kBatch * 2 * width), width};
+  for (const TokenRowTable& samples : {kEqual, kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    const Floats x = Normals(1, rows.rows() * width), dy = Normals(2, rows.rows() * width);
+    const LayerNormResult all = LayerNorm(rows, width, x, dy, table, levels);
+    for (std::int64_t b = 0; b < kBatch; ++b) {
+      const TokenRowTable one({rows.tokens(b)});
+      const LayerNormResult alone =
+          LayerNorm(one.view(), width, SampleOf(x, rows, b, width), SampleOf(dy, rows, b, width), table, levels + b);
+      EXPECT_EQ(alone.y, SampleOf(all.y, rows, b, width)) << b;
+      EXPECT_EQ(alone.mean, SampleOf(all.mean, rows, b, 1)) << b;
+      EXPECT_EQ(alone.rstd, SampleOf(all.rstd, rows, b, 1)) << b;
+      EXPECT_EQ(alone.dx, SampleOf(all.dx, rows, b, width)) << b;
+      EXPECT_EQ(Slice(alone.dtable, b * 2 * width, 2 * width), Slice(all.dtable, b * 2 * width, 2 * width)) << b;
+    }
+  }
 }
 
 TEST(RmsNorm, ForwardAndBackwardMatchDouble) {
@@ -143,29 +173,56 @@ TEST(RmsNorm, ForwardAndBackwardMatchDouble) {
 }
 
 TEST(GatedResidual, ForwardAndBackwardMatchDouble) {
-  const std::int64_t tokens = 35;
-  for (const std::int64_t width : kWidths) {
-    const std::int64_t size = kBatch * tokens * width;
-    const Table table = MakeTable(width);
-    const Floats branch = Normals(1, size), start = Normals(2, size), dx = Normals(3, size);
-    Floats x = start, dbranch(branch.size()), dtable(table.values.size(), 0.5f);
-    GatedResidualForward(kBatch, tokens, width, table.Half(0), branch.data(), x.data());
-    GatedResidualBackward(kBatch, tokens, width, table.Half(0), branch.data(), dx.data(), dbranch.data(),
-                          {dtable.data(), 2 * width, kIndex});
-    const Doubles wide_table = Widen(table.values);
-    Doubles expected_x = Widen(start), expected_dbranch(branch.size()), expected_dtable(dtable.size(), 0.5);
-    for (std::int64_t i = 0; i < size; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      const std::int64_t sample = i / (tokens * width), j = i % width;
-      const double gate = At(wide_table, width, sample, 0, j);
-      expected_x[at] += gate * branch[at];
-      expected_dbranch[at] = gate * dx[at];
-      expected_dtable[static_cast<std::size_t>(kIndex[sample] * 2 * width + j)] +=
-          static_cast<double>(dx[at]) * branch[at];
+  for (const TokenRowTable& samples : {kEqual, kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    for (const std::int64_t width : kWidths) {
+      const std::int64_t size = rows.rows() * width;
+      const Table table = MakeTable(width);
+      const Floats branch = Normals(1, size), start = Normals(2, size), dx = Normals(3, size);
+      Floats x = start, dbranch(branch.size()), dtable(table.values.size(), 0.5f);
+      GatedResidualForward(rows, width, table.Half(0), branch.data(), x.data());
+      GatedResidualBackward(rows, width, table.Half(0), branch.data(), dx.data(), dbranch.data(),
+                            {dtable.data(), 2 * width, kIndex});
+      const Doubles wide_table = Widen(table.values);
+      Doubles expected_x = Widen(start), expected_dbranch(branch.size()), expected_dtable(dtable.size(), 0.5);
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const std::int64_t sample = rows.sample[i / width], j = i % width;
+        const double gate = At(wide_table, width, sample, 0, j);
+        expected_x[at] += gate * branch[at];
+        expected_dbranch[at] = gate * dx[at];
+        expected_dtable[static_cast<std::size_t>(kIndex[sample] * 2 * width + j)] +=
+            static_cast<double>(dx[at]) * branch[at];
+      }
+      ExpectClose(x, expected_x, 1e-6);
+      ExpectClose(dbranch, expected_dbranch, 1e-6);
+      ExpectClose(dtable, expected_dtable, 1e-5);
     }
-    ExpectClose(x, expected_x, 1e-6);
-    ExpectClose(dbranch, expected_dbranch, 1e-6);
-    ExpectClose(dtable, expected_dtable, 1e-5);
+  }
+}
+
+TEST(GatedResidual, ASampleDoesNotFeelItsBatch) {
+  const std::int64_t width = 96;
+  const int levels[kBatch] = {0, 1, 2};
+  const Floats table = Normals(7, kBatch * width);
+  for (const TokenRowTable& samples : {kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    const Floats branch = Normals(1, rows.rows() * width), dx = Normals(3, rows.rows() * width);
+    const auto run = [&](const TokenRows& of, const int* index, const Floats& in, const Floats& grad) {
+      Floats x(in.size(), 1.0f), dbranch(in.size()), dtable(table.size());
+      GatedResidualForward(of, width, {table.data(), width, index}, in.data(), x.data());
+      GatedResidualBackward(of, width, {table.data(), width, index}, in.data(), grad.data(), dbranch.data(),
+                            {dtable.data(), width, index});
+      return std::array{x, dbranch, dtable};
+    };
+    const auto all = run(rows, levels, branch, dx);
+    for (std::int64_t b = 0; b < kBatch; ++b) {
+      const TokenRowTable one({rows.tokens(b)});
+      const auto alone = run(one.view(), levels + b, SampleOf(branch, rows, b, width), SampleOf(dx, rows, b, width));
+      EXPECT_EQ(alone[0], SampleOf(all[0], rows, b, width)) << b;
+      EXPECT_EQ(alone[1], SampleOf(all[1], rows, b, width)) << b;
+      EXPECT_EQ(Slice(alone[2], b * width, width), Slice(all[2], b * width, width)) << b;
+    }
   }
 }
 

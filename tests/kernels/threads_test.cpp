@@ -7,14 +7,18 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "kernels/activation.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/buffer.hpp"
+#include "kernels/convolution.hpp"
 #include "kernels/guidance.hpp"
 #include "kernels/latents.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/optimizer.hpp"
+#include "kernels/pixel_norm.hpp"
 #include "kernels/qk_rope.hpp"
 #include "kernels/runtime.hpp"
 #include "tests/kernels/check.hpp"
@@ -37,30 +41,32 @@ void Print(const char* kernel, const Floats& values) {
 
 TEST(ThreadsWorker, DISABLED_PrintBits) {
   std::printf("threads %d\n", KernelThreads());
+  const TokenRowTable samples({kTokens, kTokens - 30, kTokens + 30});
+  const TokenRows rows = samples.view();
   const Floats x = Normals(1, kSize), dy = Normals(2, kSize), table = Normals(3, kWidth);
   const int index[kBatch] = {0, 0, 0};
   const Modulation modulation = {table.data(), kWidth, index};
   Floats y(x.size()), dx(x.size()), sums(kWidth), mean(kBatch * kTokens), rstd(kBatch * kTokens);
   const ModulationGradient gradient = {sums.data(), kWidth, index};
 
-  LayerNormModulateForward(kBatch, kTokens, kWidth, 1e-6f, x.data(), modulation, modulation, y.data(), mean.data(),
-                           rstd.data());
+  LayerNormModulateForward(rows, kWidth, 1e-6f, x.data(), modulation, modulation, y.data(), mean.data(), rstd.data());
   Print("LayerNormModulateForward", y);
-  LayerNormModulateBackward(kBatch, kTokens, kWidth, x.data(), mean.data(), rstd.data(), modulation, dy.data(),
-                            dx.data(), gradient, gradient);
+  LayerNormModulateBackward(rows, kWidth, x.data(), mean.data(), rstd.data(), modulation, dy.data(), dx.data(),
+                            gradient, gradient);
   Print("LayerNormModulateBackward", dx);
   Print("LayerNormModulateBackward/sums", sums);
   RmsNormForward(kBatch * kTokens, kWidth, 1e-6f, x.data(), table.data(), y.data(), rstd.data());
   RmsNormBackward(kBatch * kTokens, kWidth, x.data(), table.data(), rstd.data(), dy.data(), dx.data(), sums.data());
   Print("RmsNorm", dx);
   Print("RmsNorm/sums", sums);
-  GatedResidualForward(kBatch, kTokens, kWidth, modulation, x.data(), y.data());
-  GatedResidualBackward(kBatch, kTokens, kWidth, modulation, x.data(), dy.data(), dx.data(), gradient);
+  GatedResidualForward(rows, kWidth, modulation, x.data(), y.data());
+  GatedResidualBackward(rows, kWidth, modulation, x.data(), dy.data(), dx.data(), gradient);
   Print("GatedResidual", y);
   Print("GatedResidual/sums", sums);
 
+  const TokenRowTable no_text({0}), one_image({kTokens});
   const QkRopeShape shape = {
-      .batch = 1, .tokens = kTokens, .joint_tokens = kTokens, .first = 0, .heads = kHeads, .head_size = kHeadSize};
+      .text = no_text.view(), .image = one_image.view(), .of_image = true, .heads = kHeads, .head_size = kHeadSize};
   const Floats qkv = Normals(4, 3 * kTokens * kWidth);
   const Floats angles = Normals(5, kTokens * kHeadSize / 2);  // any numbers do for bits
   Floats rotated(qkv.size()), dqkv(qkv.size());
@@ -77,15 +83,31 @@ TEST(ThreadsWorker, DISABLED_PrintBits) {
   constexpr std::int64_t kRows = 3 * kBatch * kTokens, kOut = 400;
   const Floats many = Normals(6, kRows * kWidth), weight = Normals(7, kOut * kWidth), dout = Normals(8, kRows * kOut);
   Floats out(dout.size()), dmany(many.size()), dweight(weight.size()), dbias(kOut);
-  LinearForward(kRows, kWidth, kOut, many.data(), kWidth, weight.data(), weight.data(), out.data(), kOut);
+  LinearForward(kRows, kWidth, kOut, many.data(), kWidth, {.fp32 = weight.data()}, weight.data(), out.data(), kOut);
   Print("LinearForward", out);
-  LinearBackwardInput(kRows, kWidth, kOut, dout.data(), kOut, weight.data(), dmany.data(), kWidth, false);
+  LinearBackwardInput(kRows, kWidth, kOut, dout.data(), kOut, {.fp32 = weight.data()}, dmany.data(), kWidth, false);
   Print("LinearBackwardInput", dmany);
   LinearBackwardWeight(kRows, kWidth, kOut, many.data(), kWidth, dout.data(), kOut, dweight.data(), dbias.data());
   Print("LinearBackwardWeight", dweight);
   Print("LinearBackwardWeight/bias", dbias);
+  LinearBackwardWeightInSlices(kRows, kWidth, kOut, 50, many.data(), kWidth, dout.data(), kOut, dweight.data());
+  Print("LinearBackwardWeightInSlices", dweight);
+  AddTransposed(kOut, kWidth, weight.data(), dweight.data(), kOut);
+  Print("AddTransposed", dweight);
+  // Several panels: 30000 features of 96.
+  constexpr std::int64_t kWide = 30000, kFew = 40;
+  const Floats wide = Normals(11, kWide * kWidth), dwide = Normals(12, kFew * kWide);
+  std::vector<Bfloat16> stored(wide.size());
+  RoundToBfloat16(kWide * kWidth, wide.data(), stored.data());
+  Floats out_wide(dwide.size());
+  LinearForward(kFew, kWidth, kWide, many.data(), kWidth, {.bf16 = stored.data()}, wide.data(), out_wide.data(), kWide);
+  Print("LinearForward/bf16", out_wide);
+  LinearBackwardInput(kFew, kWidth, kWide, dwide.data(), kWide, {.bf16 = stored.data()}, dmany.data(), kWidth, false);
+  Print("LinearBackwardInput/bf16", dmany);
 
-  const AttentionShape attention = {.batch = kBatch, .heads = kHeads, .head_size = kHeadSize, .text = 7, .image = 63};
+  const TokenRowTable text_rows({7, 0, 14}), image_rows({63, 100, 26});
+  const AttentionShape attention = {
+      .text = text_rows.view(), .image = image_rows.view(), .heads = kHeads, .head_size = kHeadSize};
   const Floats k = Normals(9, kSize), v = Normals(10, kSize);
   Floats text(kBatch * 7 * kWidth), image(kBatch * 63 * kWidth), lse(kBatch * kHeads * kTokens), dk(kSize), dv(kSize);
   AttentionForward(attention, x.data(), k.data(), v.data(), nullptr, text.data(), image.data(), lse.data());
@@ -97,9 +119,19 @@ TEST(ThreadsWorker, DISABLED_PrintBits) {
   Print("AttentionBackward/k", dk);
   Print("AttentionBackward/v", dv);
 
+  // 3 rows of 70 pixels.
+  const Floats kernels = Normals(11, 9 * kWidth * kWidth);
+  const Convolution convolution({kWidth, kWidth, 3, 1, 1}, kernels, table);
+  convolution.Apply(
+      {.rows = kBatch, .columns = kTokens, .count = kBatch, .y_row = kTokens * kWidth, .y_column = kWidth}, x.data(),
+      y.data());
+  Print("Convolution", y);
+  NormPixels(kBatch * kTokens, kWidth, x.data(), table.data(), true, y.data());
+  Print("NormPixels", y);
+
   GeluBackward(kSize, x.data(), dy.data(), dx.data());
   Print("GeluBackward", dx);
-  GuidanceBackward(kTokens, kWidth, 4.0f, x.data(), dy.data(), y.data(), dx.data(), rotated.data());
+  GuidanceBackward(1, kTokens * kWidth, kWidth, 4.0f, x.data(), dy.data(), dx.data());
   Print("GuidanceBackward", dx);
   AdamWUpdate({}, 1, kSize, 1.0f, dy.data(), y.data(), dx.data(), Floats(x.size()).data());
   Print("AdamWUpdate", y);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "io/lora_file.hpp"
 #include "kernels/norm.hpp"
 #include "model/dit.hpp"
 #include "model/dit_activations.hpp"
@@ -306,6 +307,27 @@ TEST(LoraGolden, ForwardAndGradients) {
   }
   CompareGradient(golden, "hidden_states", Host(dimage), {1, dimage.size()});
   CompareGradient(golden, "encoder_hidden_states", Host(dtext), {1, dtext.size()});
+}
+
+// The libraries' own files: imported and run through the network, they give the velocities of the libraries.
+TEST(LoraGolden, AdaptersOfTheLibraries) {
+  const std::string folder = SPOTLIGHT_TEST_DATA_DIR "/adapters";
+  const SafetensorsFile file(folder + "/expected.safetensors");
+  for (const std::string name : {"peft", "pipeline", "model"}) {
+    const LoraFile lora = ReadLora(folder + "/" + name);
+    const GoldenModel model = LoadGoldenModel("tiny", {lora.rank, static_cast<double>(lora.rank), lora.targets});
+    std::vector<float> adapter(static_cast<std::size_t>(model.layout->adapter().size()));
+    model.layout->adapter().Load(WeightMapSource(lora.tensors, lora.path), adapter);
+    CaseInput c(file);
+    ModelWeights weights(model.layout, model.source, Precision::kFp32, {});
+    Buffer trained(static_cast<Index>(adapter.size())), velocity(OutputSize(model, c.input));
+    trained.CopyFromHost(adapter);
+    Dit dit(model.layout);
+    dit.Forward(weights.Base(), c.input, {}, velocity.data());
+    EXPECT_CLOSE(Host(velocity), file.Read("output").data, 8e-6, 2e-5, "without adapter");
+    dit.Forward(*weights.WithAdapter(trained.data(), nullptr), c.input, {}, velocity.data());
+    EXPECT_CLOSE(Host(velocity), file.Read(name + ".output").data, 8e-6, 2e-5, name);
+  }
 }
 
 }  // namespace

@@ -148,8 +148,9 @@ TEST_F(VaeWeights, OnlyTheDecoderIsRead) {
 
 TEST_F(VaeWeights, OneMessageNamesWhatDoesNotFit) {
   weights_.erase("decoder.up_blocks.1.resnets.0.conv_shortcut.bias");
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("x/vae: tensor decoder.up_blocks.1.resnets.0.conv_shortcut.bias [32] is missing"),
-                               Not(HasSubstr("more"))));
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr("x/vae: tensor decoder.up_blocks.1.resnets.0.conv_shortcut.bias [32] is missing"),
+                    Not(HasSubstr("more"))));
   weights_["decoder.mid_block.attentions.0.to_qkv.weight"].shape = {32, 96, 1, 1};
   weights_["decoder.norm_out.gamma"].shape = {1, 8, 1, 1};
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("decoder.mid_block.attentions.0.to_qkv.weight is [32, 96, 1, 1], expected "

@@ -86,6 +86,19 @@ TEST(CheckReward, MissingDetector) {
                                      HasSubstr("reward/detector"))));
 }
 
+TEST(CheckReward, CommandAndItsTermNeedEachOther) {
+  RewardConfig config;
+  const auto check = [&] { CheckReward(config, {Plain(1)}, "prompts.txt", false, "detector.safetensors"); };
+  config.terms = {{"brightness", 1}, {"command", 1}};
+  EXPECT_THAT(check, ThrowsMessage<UserError>(
+                         AllOf(HasSubstr("reward/terms: command needs a program"), HasSubstr("set reward/command"))));
+  config.command = "exit 1";  // is not started here
+  EXPECT_NO_THROW(check());
+  config.terms = {{"brightness", 1}};
+  EXPECT_THAT(check, ThrowsMessage<UserError>(AllOf(HasSubstr("reward/command = exit 1: no term in reward/terms"),
+                                                    HasSubstr("add command:1.0"))));
+}
+
 TEST(CheckReward, PromptWithoutIncludeList) {
   EXPECT_THAT(
       [] {

@@ -8,6 +8,7 @@
 #include "kernels/latents.hpp"
 #include "kernels/sde_step.hpp"
 #include "model/guided_velocity.hpp"
+#include "model/weight_storage.hpp"
 #include "rollout/schedule.hpp"
 #include "tests/model/golden.hpp"
 
@@ -32,13 +33,15 @@ TEST(GuidanceGolden, EveryScale) {
   if (!InGoldenSet(path)) return;
   const SafetensorsFile file(path);
   const HostTensor cond = file.Read("cfg.cond"), uncond = file.Read("cfg.uncond");
-  const Index channels = cond.shape.back(), rows = static_cast<Index>(cond.data.size()) / channels;
+  const Index channels = cond.shape.back(), size = static_cast<Index>(cond.data.size());
+  std::vector<float> pair = cond.data;
+  pair.insert(pair.end(), uncond.data.begin(), uncond.data.end());
   int scales = 0;
   for (const std::string& name : file.names()) {
     if (!name.ends_with(".output") || !name.starts_with("cfg.scale")) continue;
     const float scale = std::stof(name.substr(std::string("cfg.scale").size()));
     std::vector<float> v(cond.data.size());
-    GuidanceForward(rows, channels, scale, cond.data.data(), uncond.data.data(), v.data());
+    GuidanceForward(1, size, channels, scale, pair.data(), v.data());
     EXPECT_CLOSE(v, file.Read(name).data, 1e-6, 2e-6, name);
     ++scales;
   }
@@ -61,6 +64,8 @@ TEST(PipelineGolden, LatentsAfterEachStep) {
   Buffer base(static_cast<Index>(weights.size())), x(n), v(n), next(n);
   base.CopyFromHost(weights);
   x.CopyFromHost(start.data);
+  FlatParameters parameters(*layout, base.data());
+  velocity.SetTexts(parameters, {&condition}, true);
   const std::vector<float> pixels = file.Read("height_width").data;
   const ImageShape shape{1, static_cast<int>(pixels[0]) / 16, static_cast<int>(pixels[1]) / 16};
   const int count = static_cast<int>(file.Read("steps").data[0]);
@@ -68,13 +73,7 @@ TEST(PipelineGolden, LatentsAfterEachStep) {
   for (int i = 0; i < count; ++i) {
     const StepCoefficients step =
         OdeStep(sigmas[static_cast<std::size_t>(i)], sigmas[static_cast<std::size_t>(i) + 1]).Rounded();
-    VelocityInput input{.batch = 1,
-                        .image_shape = shape,
-                        .latents = x.data(),
-                        .conditions = {&condition},
-                        .levels = {step.sigma},
-                        .level_index = {0}};
-    velocity.Forward({.base = base.data()}, input, false, v.data());
+    velocity.Forward(parameters, {shape, x.data(), {step.sigma}, {0}}, false, v.data());
     SdeStep(1, n, &step, x.data(), v.data(), nullptr, next.data());
     std::swap(x, next);
     std::vector<float> host(static_cast<std::size_t>(n));

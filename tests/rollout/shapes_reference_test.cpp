@@ -27,7 +27,7 @@ class ShapesReference : public testing::Test {
   ShapesReference() {
     layout_ = std::make_shared<const DitLayout>(ReadTransformerConfig(kModel), LoraSettings{});
     weights_.resize(static_cast<std::size_t>(layout_->base().size()));
-    layout_->base().Load(ReadWeights(kModel), kModel, weights_);
+    layout_->base().Load(*source_, weights_);
     base_.Resize(static_cast<Index>(weights_.size()));
     base_.CopyFromHost(weights_);
     table_ = ReadSafetensors(kModel + "/text_embedding.safetensors").at("embed_tokens.weight");
@@ -50,6 +50,7 @@ class ShapesReference : public testing::Test {
     return condition;
   }
 
+  std::shared_ptr<const TensorSource> source_ = std::make_shared<WeightMapSource>(ReadWeights(kModel), kModel);
   std::shared_ptr<const DitLayout> layout_;
   std::vector<float> weights_;
   Buffer base_;
@@ -66,14 +67,17 @@ TEST_F(ShapesReference, EightSamplesNumberForNumber) {
   const ImageShape shape{1, 4, 4};
   const std::vector<float> token_ids = file.Read("token_ids").data;
   std::vector<TextCondition> conditions;
-  VelocityInput input{.batch = kBatch, .image_shape = shape, .level_index = std::vector<int>(kBatch, 0)};
+  VelocityInput input{.image_shape = shape, .level_index = std::vector<int>(kBatch, 0)};
   for (Index b = 0; b < kBatch; ++b) {
     const auto ids = token_ids.begin() + b * 7;
     conditions.push_back(Embed({ids, ids + 7}));
     EXPECT_EQ(conditions.back().embedding, prompts_.conditions[static_cast<std::size_t>(b)].embedding);
   }
-  for (const TextCondition& condition : conditions) input.conditions.push_back(&condition);
+  std::vector<const TextCondition*> texts;
+  for (const TextCondition& condition : conditions) texts.push_back(&condition);
   GuidedVelocity velocity(layout_, 1.0, {}, false);
+  FlatParameters parameters(*layout_, base_.data());
+  velocity.SetTexts(parameters, texts, true);
   for (const std::string a : {"a0.0", "a0.7"}) {
     const HostTensor noise = file.Read(a + ".noise"), coefficients = file.Read(a + ".coefs");
     Buffer x(kBatch * n), v(kBatch * n), z(kBatch * n), next(kBatch * n);
@@ -89,7 +93,7 @@ TEST_F(ShapesReference, EightSamplesNumberForNumber) {
       EXPECT_NEAR(step.tau, row[3], 2e-6);
       input.latents = x.data();
       input.levels = {step.Rounded().sigma};
-      velocity.Forward({.base = base_.data()}, input, false, v.data());
+      velocity.Forward(parameters, input, false, v.data());
       if (i == 0) {
         std::vector<float> host(static_cast<std::size_t>(kBatch * n));
         v.CopyToHost(host);
@@ -128,7 +132,7 @@ TEST_F(ShapesReference, EightSamplesNumberForNumber) {
 TEST_F(ShapesReference, BaseScoreStatistically) {
   Config config;
   Sampler sampler(config, SchedulerConfig{}, layout_, {});
-  ModelWeights model(layout_, weights_);
+  ModelWeights model(layout_, source_, Precision::kFp32, {});
   model.Put({0, false}, weights_);
   double strict = 0, soft = 0;
   int images = 0;
@@ -137,7 +141,7 @@ TEST_F(ShapesReference, BaseScoreStatistically) {
     for (std::uint32_t p = 0; p < prompts_.prompts.size(); ++p) {
       requests.push_back({.kind = RequestKind::kEvaluate, .prompt_index = p, .seed = seed});
     }
-    const std::vector<Denoised> denoised = sampler.Denoise(model.Memory({0, false}), requests, prompts_);
+    const std::vector<Denoised> denoised = sampler.Denoise(model.Of({0, false}), requests, prompts_);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const RewardScore score = reward_->Score(prompts_.prompts[i], vae_.Decode(denoised[i].latents, 4, 4));
       strict += score.terms[0];

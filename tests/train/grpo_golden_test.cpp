@@ -24,7 +24,7 @@ TEST(GrpoGolden, StepAndGradients) {
   const std::vector<float>& adapter = model.adapter;
   const std::vector<float> shape = file.Read("img_shapes").data;
   const ImageShape image_shape{static_cast<int>(shape[0]), static_cast<int>(shape[1]), static_cast<int>(shape[2])};
-  ModelWeights weights(layout, model.weights);
+  const ModelWeights weights(layout, model.source, Precision::kFp32, {});
   Buffer trained(static_cast<Index>(adapter.size())), gradient(trained.size());
   trained.CopyFromHost(adapter);
   gradient.Zero();
@@ -56,16 +56,10 @@ TEST(GrpoGolden, StepAndGradients) {
         std::span<const float>(x.data).subspan(static_cast<std::size_t>(b * n), static_cast<std::size_t>(n)));
     next.CopyFromHost(
         std::span<const float>(x_next).subspan(static_cast<std::size_t>(b * n), static_cast<std::size_t>(n)));
-    const ParameterMemory memory = weights.Memory(trained.data(), gradient.data());
+    const std::unique_ptr<Parameters> parameters = weights.WithAdapter(trained.data(), gradient.data());
     const StepCoefficients coefficients = step.Rounded();
-    velocity.Forward(memory,
-                     {.batch = 1,
-                      .image_shape = image_shape,
-                      .latents = latents.data(),
-                      .conditions = {&condition},
-                      .levels = {coefficients.sigma},
-                      .level_index = {0}},
-                     true, v.data());
+    velocity.SetTexts(*parameters, {&condition}, b == 1);  // projected beforehand or not: the same
+    velocity.Forward(*parameters, {image_shape, latents.data(), {coefficients.sigma}, {0}}, true, v.data());
     LogProb(1, n, &coefficients, latents.data(), v.data(), next.data(), log_prob.data());
     std::vector<float> host(static_cast<std::size_t>(n)), lp(1);
     v.CopyToHost(host);
@@ -85,7 +79,7 @@ TEST(GrpoGolden, StepAndGradients) {
     dkl.CopyFromHost(zero);
     LogProbBackward(1, n, &coefficients, latents.data(), v.data(), next.data(), nullptr, dlog_prob.data(), dkl.data(),
                     dv.data());
-    velocity.Backward(memory, dv.data());
+    velocity.Backward(*parameters, dv.data());
   }
   EXPECT_CLOSE(v_all, file.Read("v").data, 4e-5, 5e-5, "v");
   EXPECT_CLOSE(mean_all, file.Read("mean").data, 4e-5, 5e-5, "mean");

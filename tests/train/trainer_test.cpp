@@ -44,11 +44,13 @@ class ClippedPairs : public testing::Test {
 
   std::map<std::string, double> Train(const std::vector<TrainSample>& samples) {
     const std::vector<float> weights = Normals(2, layout_->base().size(), 0.1f);
-    const ModelWeights model(layout_, weights);
+    const std::shared_ptr<const TensorSource> source =
+        std::make_shared<WeightMapSource>(layout_->base().ToWeightMap(weights), "weights");
+    ModelWeights model(layout_, source, Precision::kFp32, {});
     World world;
     TrainerGroup group(world);
-    Trainer trainer(config_, layout_, model, {}, group);
-    trainer.SetState(Trainer::InitialState(config_, weights));
+    Trainer trainer(config_, layout_, model, group);
+    trainer.trained().SetState(TrainedWeights::InitialState(config_, weights));
     return trainer.Train(0, samples, conditions_);
   }
 

@@ -1,0 +1,103 @@
+#include "comm/sp_group.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/mpi_call.hpp"
+#include "comm/watchdog.hpp"
+
+namespace spotlight {
+namespace {
+
+// Members arrive together and wait for milliseconds; a sleep would cost more than the exchange. After that long one of
+// them is late for a reason of its own.
+constexpr Pace kInPass = {std::chrono::seconds(10), std::chrono::microseconds(100)};
+// A follower waits for seconds or minutes.
+constexpr Pace kIdle = {std::chrono::milliseconds(0), std::chrono::milliseconds(1)};
+
+Index Sum(std::span<const Index> counts, int end) {
+  Index sum = 0;
+  for (const Index count : counts.first(static_cast<std::size_t>(end))) sum += count;
+  return sum;
+}
+
+}  // namespace
+
+struct SpGroup::Mpi {
+  MPI_Comm comm = MPI_COMM_NULL;
+};
+
+SpGroup::SpGroup(World& world, std::span<const int> ranks)
+    : limit_(world.limit_), size_(static_cast<int>(ranks.size())), exceptions_(std::uncaught_exceptions()) {
+  const auto own = std::find(ranks.begin(), ranks.end(), world.rank());
+  SPOTLIGHT_REQUIRE(own != ranks.end(), "only members make a group");
+  index_ = static_cast<int>(own - ranks.begin());
+  if (size_ == 1) return;
+  mpi_ = std::make_unique<Mpi>();
+  const Watchdog watchdog("making a sequence-parallel group", limit_, kExitInternal);
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_CHECK(MPI_Comm_group(world.mpi_->world, &all));
+  MPI_CHECK(MPI_Group_incl(all, size_, ranks.data(), &members));
+  const int code = MPI_Comm_create_group(world.mpi_->world, members, ranks.front(), &mpi_->comm);
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  MPI_CHECK(code);
+  MPI_CHECK(MPI_Comm_set_errhandler(mpi_->comm, MPI_ERRORS_RETURN));
+  TouchAll(mpi_->comm, limit_);
+}
+
+SpGroup::~SpGroup() {
+  if (!mpi_) return;
+  // Left by an exception: the other members must not wait for us.
+  if (std::uncaught_exceptions() > exceptions_) Revoke(mpi_->comm);
+  // A revoked communicator stays until MPI ends: by it MPI refuses what others still want to send here, and their
+  // waits would not end without that.
+  if (!IsRevoked(mpi_->comm)) MPI_Comm_free(&mpi_->comm);
+}
+
+void SpGroup::AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
+                       std::span<const Index> receive_counts) {
+  const auto size = static_cast<std::size_t>(size_);
+  const auto own = static_cast<std::size_t>(index_);
+  SPOTLIGHT_REQUIRE(send_counts.size() == size && receive_counts.size() == size, "one count per member");
+  SPOTLIGHT_REQUIRE(send_counts[own] == receive_counts[own], "what a member keeps is what it sends to itself");
+  if (send_counts[own] > 0) {
+    std::memcpy(receive + Sum(receive_counts, index_), send + Sum(send_counts, index_),
+                static_cast<std::size_t>(send_counts[own]) * sizeof(float));
+  }
+  if (!mpi_) return;
+  std::vector<PeerBytes> peers;
+  for (std::size_t p = 0; p < size; ++p) {
+    peers.push_back({send, static_cast<std::size_t>(send_counts[p]) * sizeof(float), receive,
+                     static_cast<std::size_t>(receive_counts[p]) * sizeof(float)});
+    send += send_counts[p];
+    receive += receive_counts[p];
+  }
+  Exchange(mpi_->comm, peers, limit_, kInPass);
+}
+
+void SpGroup::Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit) {
+  if (!mpi_) return;
+  std::vector<PeerBytes> peers(static_cast<std::size_t>(size_));
+  std::uint64_t length = bytes.size();
+  if (index_ == 0) {
+    std::fill(peers.begin(), peers.end(), PeerBytes{.send = &length, .send_bytes = sizeof(length)});
+    Exchange(mpi_->comm, peers, limit_);
+    std::fill(peers.begin(), peers.end(), PeerBytes{.send = bytes.data(), .send_bytes = bytes.size()});
+    Exchange(mpi_->comm, peers, limit_);
+  } else {
+    peers.front() = {.receive = &length, .receive_bytes = sizeof(length)};
+    Exchange(mpi_->comm, peers, idle_limit, kIdle);
+    bytes.resize(length);
+    peers.front() = {.receive = bytes.data(), .receive_bytes = bytes.size()};
+    Exchange(mpi_->comm, peers, limit_);
+  }
+}
+
+}  // namespace spotlight

@@ -1,0 +1,53 @@
+// The ranks of one sequence-parallel group over MPI: the exchange inside a pass, and the leader's word to the others.
+//
+// All members make the same calls in the same order. A lost or silent member throws PeerLost on all others (one that
+// leaves by an exception revokes the communicator); after that the group is of no use. While a large message to a
+// silent member is on its way, the error comes only when that member speaks again or is found dead; if it does neither
+// for 5 s after the limit, the job is ended, because MPI still holds the memory. Nothing here depends on the size of a
+// tensor, so a group may be replaced between two denoising steps.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+
+#include "base/sequence_group.hpp"
+#include "comm/messages.hpp"
+#include "comm/world.hpp"
+
+namespace spotlight {
+
+class SpGroup : public SequenceGroup {
+ public:
+  static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
+
+  // `ranks`: world ranks of the members, this one among them, in the order of the index. Collective over the members
+  // only; several groups may be made at once. A group of one uses no MPI. Outlives neither `world` nor World::Finish.
+  // Throws PeerLost; ends the process if a member does not come within the world's limit.
+  SpGroup(World& world, std::span<const int> ranks);
+  ~SpGroup() override;
+  SpGroup(const SpGroup&) = delete;
+  SpGroup& operator=(const SpGroup&) = delete;
+
+  int size() const override { return size_; }
+  int index() const override { return index_; }
+
+  // Any counts, of 64 bits. The wait has the world's limit and keeps the core, because a pass cannot go on without it.
+  void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
+                std::span<const Index> receive_counts) override;
+
+  // `bytes` of the leader (index 0) on all. A follower sleeps between looks until the leader calls, for at most
+  // `idle_limit`; from then on the world's limit holds. The leader returns when it has sent to all.
+  void Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit = kNoLimit);
+
+ private:
+  struct Mpi;
+
+  std::chrono::milliseconds limit_;
+  int size_ = 1;
+  int index_ = 0;
+  int exceptions_;  // in flight when this was made
+  std::unique_ptr<Mpi> mpi_;
+};
+
+}  // namespace spotlight

@@ -1,0 +1,41 @@
+// The memory that a rank needs, by arithmetic from the input and the model's sizes: no weights are read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/roles.hpp"
+#include "config/config.hpp"
+#include "model/dit_layout.hpp"
+
+namespace spotlight {
+
+// Bytes of one rank.
+struct MemoryEstimate {
+  double weights = 0;      // base and modulation table, and the versions of the trained weights
+  double optimizer = 0;    // trainer only: its shares of master weights, gradient, moments, average; sums; checkpoint
+  double activations = 0;  // of the largest batch that the rank works on, and the image decoder
+  double control = 0;      // messages; coordinator: published weights, the iteration's samples
+  double program = 0;      // code and libraries, measured
+  double total() const { return weights + optimizer + activations + control + program; }
+  // What has to be on the device, if the rank has one: the rest stays in the host's memory.
+  double device() const { return weights + optimizer_on_device + activations; }
+  double optimizer_on_device = 0;  // without the copies that a checkpoint makes
+};
+
+// text_tokens: of the longest prompt. sigmas: rows of the modulation table.
+MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Index text_tokens, Index sigmas,
+                              Role role);
+
+// A kind of device and its memory.
+struct DeviceKind {
+  const char* name;
+  double bytes;  // that a program gets
+};
+inline constexpr DeviceKind kDeviceKinds[] = {{"H100-80", 79.1 * 1024 * 1024 * 1024},
+                                              {"H200-141", 139.8 * 1024 * 1024 * 1024}};
+
+// Floating-point operations of one forward pass of one sample (one guidance branch): linear layers and attention.
+double ForwardFlops(const TransformerConfig& model, double image_tokens, double text_tokens);
+
+}  // namespace spotlight

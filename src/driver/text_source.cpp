@@ -1,0 +1,68 @@
+#include "driver/text_source.hpp"
+
+#include <filesystem>
+#include <span>
+
+#include "base/error.hpp"
+#include "driver/model_files.hpp"
+#include "io/json_file.hpp"
+#include "io/safetensors.hpp"
+
+namespace spotlight {
+
+TextTable::TextTable(const std::string& folder) : vocabulary_(ReadVocabulary(folder)) {
+  const std::string path = folder + "/text_embedding.safetensors";
+  const SafetensorsFile file(path);
+  const HostTensor table = file.Read("embed_tokens.weight");
+  if (table.shape.size() != 2 || table.shape[0] != static_cast<Index>(vocabulary_.words.size())) {
+    throw UserError(path + ": embed_tokens.weight is " + ToString(table.shape) + ", but vocabulary.json has " +
+                    std::to_string(vocabulary_.words.size()) + " words");
+  }
+  width_ = table.shape[1];
+  table_ = table.data;
+}
+
+TextCondition TextTable::Embed(const std::string& text) const {
+  TextCondition condition;
+  for (const int id : vocabulary_.Tokenize(text)) {
+    const auto row = table_.begin() + id * width_;
+    condition.embedding.insert(condition.embedding.end(), row, row + width_);
+    ++condition.tokens;
+  }
+  return condition;
+}
+
+void TextTable::Require(const PromptList& prompts) const {
+  for (const Prompt& prompt : prompts.prompts) {
+    try {
+      Embed(prompt.text);
+    } catch (const UserError& error) {
+      throw UserError(prompts.path + ":" + std::to_string(prompt.line) + ": " + error.what());
+    }
+  }
+}
+
+TextCondition TextEmbeddings::Embed(const std::string& text) const {
+  const std::string texts[] = {text};
+  file_.RequireAll(texts, "a file with this text");
+  return {file_.Tokens(text), file_.Read(text)};
+}
+
+void TextEmbeddings::Require(const PromptList& prompts) const {
+  std::vector<std::string> texts;
+  for (const Prompt& prompt : prompts.prompts) texts.push_back(prompt.text);
+  file_.RequireAll(texts, prompts.path);
+}
+
+std::unique_ptr<TextSource> OpenTextSource(const Config& config) {
+  if (!config.prompts.embeddings.empty()) return std::make_unique<TextEmbeddings>(config.prompts.embeddings);
+  const std::string encoder = ModelPart(config.model.path, "text_encoder");
+  if (std::filesystem::exists(encoder + "/vocabulary.json")) return std::make_unique<TextTable>(encoder);
+  throw UserError("prompts/embeddings is not given, and " + encoder +
+                  " has no vocabulary.json: a language model's embeddings are made beforehand, with "
+                  "scripts/encode_prompts.py --model " +
+                  config.model.path + " --prompts " + config.prompts.train + " " + config.prompts.eval +
+                  " --output embeddings.safetensors");
+}
+
+}  // namespace spotlight

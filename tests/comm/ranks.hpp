@@ -1,0 +1,20 @@
+// What the scenarios of ranks.cpp and sp_ranks.cpp share.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/error.hpp"
+#include "comm/world.hpp"
+
+namespace spotlight {
+
+#define EXPECT(condition) SPOTLIGHT_REQUIRE(condition, "test")
+
+// Returns the rank's exit code.
+using Scenario = int (*)(World&);
+
+// Scenarios of sequence-parallel groups, by name.
+std::map<std::string, Scenario> SpScenarios();
+
+}  // namespace spotlight
