@@ -1,7 +1,6 @@
-#include "kernels/block_copy.hpp"
-
 #include <algorithm>
 
+#include "kernels/block_copy.hpp"
 #include "kernels/parallel.hpp"
 
 namespace spotlight {

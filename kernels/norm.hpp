@@ -2,7 +2,8 @@
 // summation order per row.
 //
 // Letters: B batch, R rows: the tokens of one stream of all samples (kernels/token_rows.hpp), d width, U distinct noise
-// levels. Modulation numbers are stored once per distinct level: row index[b] of a [U, stride] table belongs to sample b.
+// levels. Modulation numbers are stored once per distinct level: row index[b] of a [U, stride] table belongs to sample
+// b.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,12 @@ struct ModulationGradient {
 
 // y = LN(x) * (1 + scale) + shift, LN without affine: (x - mean) / sqrt(var + eps), biased variance.
 // x, y: [R, d]; mean, rstd: [R] saved for the backward.
-void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x,
-                              Modulation shift, Modulation scale, float* y, float* mean, float* rstd);
+void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x, Modulation shift,
+                              Modulation scale, float* y, float* mean, float* rstd);
 
 // dx += d loss / dx; dshift, dscale += over tokens.
-void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x,
-                               const float* mean, const float* rstd, Modulation scale, const float* dy, float* dx,
+void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x, const float* mean,
+                               const float* rstd, Modulation scale, const float* dy, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale);
 
 // y = x * w / sqrt(mean(x^2) + eps), x [rows, width]; rstd [rows] saved.
@@ -41,10 +42,9 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
                      const float* dy, float* dx, float* dweight);
 
 // x [R, d] += gate * branch.
-void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate,
-                          const float* branch, float* x);
+void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch, float* x);
 // dbranch = gate * dx (overwritten); dgate += sum over tokens of dx * branch. dx itself passes on unchanged.
-void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate,
-                           const float* branch, const float* dx, float* dbranch, ModulationGradient dgate);
+void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch,
+                           const float* dx, float* dbranch, ModulationGradient dgate);
 
 }  // namespace spotlight

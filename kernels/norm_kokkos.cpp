@@ -15,8 +15,8 @@ inline const float* ModulationRow(const Modulation& modulation, std::int64_t sam
 
 }  // namespace
 
-void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x,
-                              Modulation shift, Modulation scale, float* y, float* mean, float* rstd) {
+void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x, Modulation shift,
+                              Modulation scale, float* y, float* mean, float* rstd) {
   ParallelFor("LayerNormModulateForward", rows.rows(), [=](std::int64_t row) {
     const float* shift_row = ModulationRow(shift, rows.sample[row]);
     const float* scale_row = ModulationRow(scale, rows.sample[row]);
@@ -33,8 +33,8 @@ void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float e
   });
 }
 
-void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x,
-                               const float* mean, const float* rstd, Modulation scale, const float* dy, float* dx,
+void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x, const float* mean,
+                               const float* rstd, Modulation scale, const float* dy, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale) {
   // Through y = h (1 + scale) + shift, h = (x - mean) rstd, with g = dy (1 + scale):
   //   dx = rstd (g - mean(g) - h mean(g h)),   dscale = sum dy h,   dshift = sum dy.
@@ -113,8 +113,7 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
   AddPartialSums(1, blocks, width, partials, width, {.data = dweight});
 }
 
-void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate,
-                          const float* branch, float* x) {
+void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch, float* x) {
   ParallelFor("GatedResidualForward", rows.rows(), [=](std::int64_t row) {
     const float* gate_row = ModulationRow(gate, rows.sample[row]);
     const float* in = branch + row * width;
@@ -123,8 +122,8 @@ void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation 
   });
 }
 
-void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate,
-                           const float* branch, const float* dx, float* dbranch, ModulationGradient dgate) {
+void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch,
+                           const float* dx, float* dbranch, ModulationGradient dgate) {
   const std::int64_t blocks = TokenBlocks(rows.most_tokens());
   float* partials = dgate.data != nullptr ? KernelScratch(rows.batch * blocks * width) : nullptr;
   ParallelFor("GatedResidualBackward", rows.batch * blocks, [=](std::int64_t item) {

@@ -14,6 +14,7 @@
 #include "driver/dry_run.hpp"
 #include "driver/job.hpp"
 #include "driver/pretrain.hpp"
+#include "driver/sample.hpp"
 #include "kernels/runtime.hpp"
 #include "reward/reward.hpp"
 
@@ -51,6 +52,8 @@ int Execute(const CommandLine& command, World& world, const std::string& command
       return command.pretrain ? CheckPretrainJob(command) : CheckJob(command, world);
     case Mode::kDryRun:
       return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
+    case Mode::kSample:
+      return RunSample(command, world);
     case Mode::kPretrain:
       return RunPretrain(command, world);
     default:

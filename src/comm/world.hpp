@@ -54,6 +54,9 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  // Another bound for the waits from now on.
+  void SetLimit(std::chrono::milliseconds limit) { limit_ = limit; }
+
   bool under_mpi() const { return mpi_ != nullptr; }
   int rank() const { return rank_; }
   int size() const { return size_; }

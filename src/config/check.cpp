@@ -128,6 +128,14 @@ void CheckConfig(const Config& config) {
   CheckReward(config);
 }
 
+void CheckSample(const Config& config, bool prompts_given) {
+  RequireGiven("model/path", config.model.path);
+  if (!prompts_given && config.prompts.eval.empty()) {
+    throw UserError("no prompts: give --prompt TEXT, as often as you like, or prompts/eval in the input");
+  }
+  CheckSchedule(config, "eval/steps", config.eval.steps);
+}
+
 void CheckPretrain(const Config& config) {
   const PretrainConfig& pretrain = config.pretrain;
   const int sum = pretrain.rope_frame + pretrain.rope_height + pretrain.rope_width;

@@ -11,6 +11,9 @@ namespace spotlight {
 // the updates, the schedule and the exploration are possible.
 void CheckConfig(const Config& config);
 
+// Before `spotlight sample`: a model and prompts are given (prompts_given: on the command line).
+void CheckSample(const Config& config, bool prompts_given);
+
 // Before `spotlight pretrain`: the shape of the new network is possible.
 void CheckPretrain(const Config& config);
 

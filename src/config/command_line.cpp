@@ -14,6 +14,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: spotlight INPUT.ini [section/key=value ...]           post-train a model\n"
+    "       spotlight sample INPUT.ini [--prompt TEXT ...]        images from a model, perhaps with an adapter\n"
     "       spotlight pretrain INPUT.ini [section/key=value ...]  train a small base model\n"
     "       spotlight -r latest [-d DIR]                          go on from the last checkpoint\n"
     "       spotlight INPUT.ini --check | --dry-run               test the input; plan memory, time and cost\n"
@@ -43,6 +44,9 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--list", options.list, "show what may be named in the input: rewards")->type_name("WHAT");
   app.add_option("-r,--restart", options.line.restart, "go on from a checkpoint: latest, or its path")
       ->type_name("WHERE");
+  app.add_option("-p,--prompt", options.line.prompts, "sample: a prompt; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   app.add_option("-d,--directory", options.line.directory, "where results go, as run/directory=DIR")->type_name("DIR");
   app.add_option("-t,--time", options.line.time_limit, "stop in time with a checkpoint, as run/time_limit=hh:mm:ss")
       ->type_name("hh:mm:ss");
@@ -62,8 +66,11 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 // The words are put into pretrain, input and overrides.
 void SortWords(const std::vector<std::string>& words, CommandLine& line) {
   for (const std::string& word : words) {
-    if (word == "pretrain" && !line.pretrain && line.input.empty() && line.overrides.empty()) {
+    const bool first = !line.pretrain && !line.sample && line.input.empty() && line.overrides.empty();
+    if (word == "pretrain" && first) {
       line.pretrain = true;
+    } else if (word == "sample" && first) {
+      line.sample = true;
     } else if (word.find('=') != std::string::npos) {
       ParseOverride(word);
       line.overrides.push_back(word);
@@ -93,6 +100,7 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
     }
     chosen.emplace_back("--list", Mode::kListRewards);
   }
+  if (chosen.empty() && options.line.sample) return Mode::kSample;
   if (chosen.empty()) return options.line.pretrain ? Mode::kPretrain : Mode::kRun;
   if (chosen.size() > 1) {
     throw UserError(
@@ -103,7 +111,7 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
 
 bool NeedsInput(CommandLine::Mode mode) {
   using Mode = CommandLine::Mode;
-  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kCheck || mode == Mode::kDryRun;
+  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kSample || mode == Mode::kCheck || mode == Mode::kDryRun;
 }
 
 }  // namespace
@@ -128,7 +136,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   CommandLine line = options.line;
   SortWords(options.words, line);
   options.line.pretrain = line.pretrain;
+  options.line.sample = line.sample;
   line.mode = ChooseMode(app, options);
+  if (line.mode != CommandLine::Mode::kSample && !line.prompts.empty()) {
+    throw UserError("command line: --prompt belongs to `spotlight sample INPUT.ini`");
+  }
+  if (line.sample && (line.mode != CommandLine::Mode::kSample || !line.restart.empty())) {
+    throw UserError("command line: sample takes neither --check, --dry-run nor -r");
+  }
   if (app.count("--directory") > 0) line.overrides.push_back("run/directory=" + line.directory);
   if (app.count("--time") > 0) {
     if (ParseDuration(line.time_limit) < 0) {

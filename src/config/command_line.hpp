@@ -7,9 +7,11 @@
 namespace spotlight {
 
 struct CommandLine {
-  enum class Mode { kRun, kPretrain, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
+  enum class Mode { kRun, kPretrain, kSample, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
   Mode mode = Mode::kRun;
   bool pretrain = false;               // the word `pretrain` was given, also with --check or --dry-run
+  bool sample = false;                 // the word `sample` was given
+  std::vector<std::string> prompts;    // of --prompt, for sample
   std::string input;                   // may be empty only with `restart` or where no input is needed
   std::vector<std::string> overrides;  // "section/key=value"; -d and -t are appended as run/directory, run/time_limit
   std::string restart;                 // "latest" or a path; empty: a new run

@@ -96,8 +96,8 @@ struct ExploreConfig {
 
 struct RewardConfig {
   std::vector<WeightedName> terms = {{"geneval_exact", 1.0}};
-  std::string detector;  // empty: detector.safetensors in the model folder
-  std::string command;   // empty: none
+  std::string detector;       // empty: detector.safetensors in the model folder
+  std::string command;        // empty: none
   int command_timeout = 120;  // seconds
 };
 
@@ -128,7 +128,7 @@ struct EvalConfig {
 
 struct RanksConfig {
   int trainers = 1;
-  int trainer_sp = 1;   // sequence-parallel degrees
+  int trainer_sp = 1;  // sequence-parallel degrees
   int explorer_sp = 1;
 };
 

@@ -79,8 +79,7 @@ void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
 }
 
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
-  published_.remove_if(
-      [&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
+  published_.remove_if([&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
   const std::uint64_t checksum = Checksum(values);
   published_.push_front({key, std::move(values), checksum});
 }

@@ -115,7 +115,7 @@ class Dispatch {
   std::uint64_t next_id_ = 1;
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
   std::optional<Trained> trained_;
-  int trainers_left_ = 0;                             // that have not finished Train
+  int trainers_left_ = 0;  // that have not finished Train
   double start_;
   int savers_left_ = 0;  // trainers that have not finished Save
   bool finishing_ = false;

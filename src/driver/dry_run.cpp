@@ -148,8 +148,8 @@ void PrintTimes(const Config& config, const Resources& resources, const Times& t
   const double explore_work = config.explore.seeds * config.group.prompts * times.image;
   const double evaluate_work = evaluated * evaluations * times.image * config.eval.steps / config.sampler.steps;
   const double all_work = rollout_work + train_work + explore_work + evaluate_work;
-  LogLine(fmt::format("measured here, {:.2f} ms an image, {:.2f} ms a trained pair", 1e3 * times.image,
-                      1e3 * times.pair));
+  LogLine(
+      fmt::format("measured here, {:.2f} ms an image, {:.2f} ms a trained pair", 1e3 * times.image, 1e3 * times.pair));
   LogLine(fmt::format(
       "one iteration: rollout {:.2f} s + train {:.2f} s + explore {:.2f} s + evaluate {:.2f} s of one rank's work",
       rollout_work, train_work, explore_work, evaluate_work));
@@ -191,15 +191,16 @@ int DryRun(const CommandLine& command, const World& world) {
   PrintMemory(config, layout, text_tokens, sigmas);
   const double image_tokens = config.sampler.height / 16.0 * (config.sampler.width / 16.0);
   const double branches = config.sampler.guidance > 1 ? 2 : 1;
-  const double image_flops = config.sampler.steps * branches *
-                             ForwardFlops(layout.config(), image_tokens, static_cast<double>(text_tokens));
+  const double image_flops =
+      config.sampler.steps * branches * ForwardFlops(layout.config(), image_tokens, static_cast<double>(text_tokens));
   LogLine(fmt::format("an image is {:.3g} TFLOP in {} passes", image_flops / 1e12,
                       static_cast<int>(config.sampler.steps * branches)));
   for (const std::string& note : resources.notes) LogLine(note);
   constexpr double kMeasurable = 1e11;  // flops of an image: a second of one core
   if (resources.model.weights == nullptr || resources.text == nullptr || image_flops > kMeasurable) {
-    LogLine("time and cost were not measured: they take the weights and embeddings, and a model that this machine "
-            "denoises in seconds");
+    LogLine(
+        "time and cost were not measured: they take the weights and embeddings, and a model that this machine "
+        "denoises in seconds");
     return kExitFinished;
   }
   PrintTimes(config, resources, Measure(config, resources));

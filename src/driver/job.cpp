@@ -31,12 +31,10 @@ using Attributes = std::map<std::string, std::string>;
 
 // Paths may change on resume, what is read through them may not.
 void RequireSameContents(const RunState& state, const Resources& resources, const Config& config) {
-  const std::map<std::string, std::string> paths = {{"model/path", config.model.path},
-                                                    {"prompts/train", config.prompts.train},
-                                                    {"prompts/eval", config.prompts.eval},
-                                                    {"prompts/embeddings", config.prompts.embeddings},
-                                                    {"model/adapter", config.model.adapter},
-                                                    {"reward/detector", config.reward.detector}};
+  const std::map<std::string, std::string> paths = {
+      {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
+      {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
+      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
   std::string changed;
   for (const auto& [key, hash] : state.contents) {
     const auto found = resources.contents.find(key);

@@ -54,7 +54,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   const double model_copy = PartsSize(layout, lora ? layout.used_parts(true) : all_parts, bf16 ? 2 : 4);
   const double table = lora ? 4.0 * static_cast<double>(sigmas) * (model.num_layers * 12 + 2) * d : 0;
   const double trainers = role == Role::kAll ? 1 : config.ranks.trainers;
-  const double degree = role == Role::kTrainer ? config.ranks.trainer_sp
+  const double degree = role == Role::kTrainer    ? config.ranks.trainer_sp
                         : role == Role::kExplorer ? config.ranks.explorer_sp
                                                   : 1;
   const double tokens = (image + static_cast<double>(text_tokens)) / degree;
@@ -63,16 +63,15 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   if (role != Role::kCoordinator) {
     // Two versions of what is trained: the rollout's and the evaluation's.
     memory.weights = lora ? model_copy + table + 2 * trained : 2 * model_copy;
-    memory.activations = config.sampler.batch * (branches * ForwardOnly(tokens, d) +
-                                                 (config.sampler.window_size + 5) * latent) * 4;
+    memory.activations =
+        config.sampler.batch * (branches * ForwardOnly(tokens, d) + (config.sampler.window_size + 5) * latent) * 4;
     // Fetched weights: all of them, and a piece in three forms.
     if (role == Role::kExplorer) memory.control = trained + std::min(3 * trained, 48 * kMiB);
     if (trains) {
       const double blocks = config.model.recompute ? 1 : model.num_layers;
       const double inputs = config.model.recompute ? model.num_layers * tokens * d : 0;
-      memory.activations +=
-          config.train.micro_batch *
-          (branches * (blocks * KeptPerBlock(tokens, d) + inputs + tokens * d * 13) + 5 * latent) * 4;
+      memory.activations += config.train.micro_batch *
+                            (branches * (blocks * KeptPerBlock(tokens, d) + inputs + tokens * d * 13) + 5 * latent) * 4;
       if (config.train.kl_beta > 0) {
         memory.activations += config.train.micro_batch * branches * ForwardOnly(tokens, d) * 4;
         if (!lora) memory.weights += model_copy;

@@ -101,9 +101,10 @@ ModelFiles OpenModel(const std::string& path, const LoraSettings& lora, bool wei
   const int token = config.patch_size * config.patch_size * config.out_channels;
   const Index channels = model.decoder == nullptr ? config.out_channels : model.decoder->channels();
   if (config.in_channels != token || config.in_channels != 4 * channels) {
-    throw UserError(fmt::format("{}/config.json: in_channels {} must be patch_size^2 * out_channels = {} and 4 x the "
-                                "autoencoder's {} channels ({})",
-                                transformer, config.in_channels, token, channels, vae));
+    throw UserError(
+        fmt::format("{}/config.json: in_channels {} must be patch_size^2 * out_channels = {} and 4 x the "
+                    "autoencoder's {} channels ({})",
+                    transformer, config.in_channels, token, channels, vae));
   }
   model.fingerprint = Fingerprint(read);
   return model;
@@ -121,12 +122,12 @@ std::vector<float> AdapterValues(const DitLayout& layout, const LoraFile& file) 
     std::vector<std::string> missing, extra;
     std::set_difference(wanted.begin(), wanted.end(), found.begin(), found.end(), std::back_inserter(missing));
     std::set_difference(found.begin(), found.end(), wanted.begin(), wanted.end(), std::back_inserter(extra));
-    const std::string example = missing.empty() ? extra.front() + " is only in the file"
-                                                : missing.front() + " is not in the file";
-    throw UserError(fmt::format("{}: it adapts other layers than the input ({} tensors of {} differ, {}); set "
-                                "lora/targets={}, and use a base of as many blocks",
-                                file.path, missing.size() + extra.size(), wanted.size(), example,
-                                fmt::join(file.targets, ",")));
+    const std::string example =
+        missing.empty() ? extra.front() + " is only in the file" : missing.front() + " is not in the file";
+    throw UserError(
+        fmt::format("{}: it adapts other layers than the input ({} tensors of {} differ, {}); set "
+                    "lora/targets={}, and use a base of as many blocks",
+                    file.path, missing.size() + extra.size(), wanted.size(), example, fmt::join(file.targets, ",")));
   }
   std::vector<float> values(static_cast<std::size_t>(layout.adapter().size()));
   layout.adapter().Load(WeightMapSource(file.tensors, file.path), values);

@@ -18,9 +18,9 @@ std::vector<PassGroup> PlanPassGroups(const Config& config, World& world) {
     placed[static_cast<Role>(everyone[rank].at(0))].push_back({static_cast<int>(rank), everyone[rank].substr(1)});
   }
   std::vector<PassGroup> groups;
-  for (const auto& [key, role, degree] : {std::tuple("ranks/trainer_sp", Role::kTrainer, config.ranks.trainer_sp),
-                                          std::tuple("ranks/explorer_sp", Role::kExplorer, config.ranks.explorer_sp),
-                                          std::tuple("", Role::kAll, 1)}) {
+  for (const auto& [key, role, degree] :
+       {std::tuple("ranks/trainer_sp", Role::kTrainer, config.ranks.trainer_sp),
+        std::tuple("ranks/explorer_sp", Role::kExplorer, config.ranks.explorer_sp), std::tuple("", Role::kAll, 1)}) {
     for (auto& ranks : PlanSpGroups(key, role, placed[role], degree)) groups.push_back({role, std::move(ranks)});
   }
   return groups;

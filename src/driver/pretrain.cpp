@@ -14,10 +14,8 @@
 #include "config/dump.hpp"
 #include "config/input.hpp"
 #include "driver/dry_run.hpp"
-#include "driver/text_source.hpp"
-#include "rollout/sampler.hpp"
-#include "reward/reward.hpp"
 #include "driver/signals.hpp"
+#include "driver/text_source.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/history_log.hpp"
@@ -30,7 +28,9 @@
 #include "plan/prompt_sampler.hpp"
 #include "record/run_directory.hpp"
 #include "reward/evaluation.hpp"
+#include "reward/reward.hpp"
 #include "reward/shape_world.hpp"
+#include "rollout/sampler.hpp"
 #include "train/flow_matching.hpp"
 
 namespace spotlight {

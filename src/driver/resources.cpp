@@ -68,6 +68,8 @@ void LoadReward(const Config& config, Resources& resources) {
   if (has_detector) resources.contents["reward/detector"] = Fingerprint({detector_path});
 }
 
+}  // namespace
+
 void CheckDegrees(const Config& config, const TransformerConfig& transformer) {
   const int heads = transformer.num_attention_heads;
   for (const auto& [key, degree] :
@@ -81,8 +83,6 @@ void CheckDegrees(const Config& config, const TransformerConfig& transformer) {
                                 config.model.path, allowed));
   }
 }
-
-}  // namespace
 
 Resources LoadResources(const Config& config, ResourceUse use) {
   Resources resources;

@@ -31,6 +31,9 @@ struct Resources {
 enum class ResourceUse { kRun, kPlan };
 Resources LoadResources(const Config& config, ResourceUse use = ResourceUse::kRun);
 
+// UserError unless the sequence-parallel degrees of the input divide the model's heads.
+void CheckDegrees(const Config& config, const TransformerConfig& transformer);
+
 // The prompts with all their conditions.
 ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text);
 // The same without, to be filled in as they are needed.

@@ -93,8 +93,8 @@ int Worker::Run(Client& coordinator) {
     LogWarning(error.what());
     if (!leads()) throw;  // the leader learns of it by the loss of this rank, and reports
     // Straight to the coordinator: the group may be what is broken.
-    coordinator.Call(Encode(
-        Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())}, run_id_));
+    coordinator.Call(
+        Encode(Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())}, run_id_));
     return code;
   }
 }

@@ -34,8 +34,8 @@ class AdaptedLinearOps {
   // x [rows, in] -> y [rows, out].
   void Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
                float* y);
-  // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients. shards: of `stream`, if
-  // its rows are shared out; null: this rank has all rows. Base gradients need all rows on one rank.
+  // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients. shards: of `stream`,
+  // if its rows are shared out; null: this rank has all rows. Base gradients need all rows on one rank.
   void Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
                 const float* dy, float* dx, TokenShards* shards = nullptr, Stream stream = Stream::kImage);
 
@@ -43,8 +43,8 @@ class AdaptedLinearOps {
   void AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient, Index rows,
                        const float* x, const float* slice_dy, TokenShards* shards, Stream stream);
 
-  Buffer low_;       // scale * x A^T [rows, r]
-  Buffer low_grad_;  // scale * dy B [rows, r]
+  Buffer low_;                                      // scale * x A^T [rows, r]
+  Buffer low_grad_;                                 // scale * dy B [rows, r]
   Buffer all_low_, all_low_grad_, all_x_, all_dy_;  // of all rows, own features
   Buffer a_gradient_;                               // [own inputs, r], A's gradient transposed
 };

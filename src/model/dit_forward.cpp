@@ -71,8 +71,7 @@ void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOption
                     "one noise level index a sample");
   DitActivations& act = *activations_;
   act.options = options;
-  act.shards.Assign(input.group, input.text_tokens,
-                    std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
+  act.shards.Assign(input.group, input.text_tokens, std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
   const TokenRows images = act.shards.rows(Stream::kImage);
   const Index rows = images.rows(), text_rows = act.shards.rows(Stream::kText).rows();
   act.blocks.resize(options.keep && !options.recompute ? static_cast<std::size_t>(layers) : 1);
@@ -109,13 +108,15 @@ void Dit::ForwardEmbedding(Parameters& parameters, const DitInput& input) {
   UpdateRope(config, input, act.rope);
   act.level_index = input.level_index;
   if (parameters.modulation != nullptr) {
-    for (int& index : act.level_index) index = parameters.modulation->Row(input.levels[static_cast<std::size_t>(index)]);
+    for (int& index : act.level_index)
+      index = parameters.modulation->Row(input.levels[static_cast<std::size_t>(index)]);
     act.final_modulation = parameters.modulation->Final();
   } else {
     const PartMemory time = parameters.Use(layout_->time_part());
     act.time.Forward(*layout_, time, input.levels, act.linear);
     act.final_modulation_values.Resize(levels * 2 * d);
-    act.linear.Forward(layout_->norm_out, time, 0, levels, act.time.temb_act.data(), act.final_modulation_values.data());
+    act.linear.Forward(layout_->norm_out, time, 0, levels, act.time.temb_act.data(),
+                       act.final_modulation_values.data());
     act.final_modulation = act.final_modulation_values.data();
   }
   act.image.Resize(rows * d);
@@ -239,8 +240,8 @@ void Dit::Attention(int block_index, const DitInput& input) {
   std::vector<TokenShards::Transfer> back{
       {Kind::kFeatures, Stream::kImage, d, 0, block.image.attention_heads.data(), block.image.attention.data()}};
   if (text_used) {
-    back.push_back({Kind::kFeatures, Stream::kText, d, 0, block.text.attention_heads.data(),
-                    block.text.attention.data()});
+    back.push_back(
+        {Kind::kFeatures, Stream::kText, d, 0, block.text.attention_heads.data(), block.text.attention.data()});
   }
   act.shards.ExchangeBack(back);
 }

@@ -112,9 +112,9 @@ StreamLayout DitLayout::BlockStream(PartBuilder& part, const std::string& prefix
   const Index d = config_.width(), head = config_.attention_head_dim;
   const auto name = [&](const char* of_image, const char* of_text) { return prefix + (image ? of_image : of_text); };
   StreamLayout stream;
-  stream.qkv = part.Linear(
-      {name("attn.to_q", "attn.add_q_proj"), name("attn.to_k", "attn.add_k_proj"), name("attn.to_v", "attn.add_v_proj")},
-      d, d, true);
+  stream.qkv = part.Linear({name("attn.to_q", "attn.add_q_proj"), name("attn.to_k", "attn.add_k_proj"),
+                            name("attn.to_v", "attn.add_v_proj")},
+                           d, d, true);
   stream.norm_q = part.Vector(name("attn.norm_q.weight", "attn.norm_added_q.weight"), head);
   stream.norm_k = part.Vector(name("attn.norm_k.weight", "attn.norm_added_k.weight"), head);
   stream.out = part.Linear(name("attn.to_out.0", "attn.to_add_out"), d, d, true);

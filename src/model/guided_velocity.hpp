@@ -61,7 +61,7 @@ class GuidedVelocity {
   TextCondition negative_;
   bool recompute_;
   Dit dit_;
-  DitInput input_;     // of all branches: sample b is 2b, its negative text 2b + 1
+  DitInput input_;      // of all branches: sample b is 2b, its negative text 2b + 1
   TokenShards shards_;  // of input_
   Buffer text_, projected_text_;
   Buffer image_, velocity_, dvelocity_;  // own shares

@@ -11,7 +11,7 @@ namespace spotlight {
 ModelWeights::ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base,
                            Precision precision, const std::vector<float>& sigmas)
     : layout_(std::move(layout)), source_(std::move(base)), precision_(precision) {
-  if (!lora()) return;
+  if (!lora() && sigmas.empty()) return;
   if (!sigmas.empty()) modulation_ = std::make_unique<ModulationTable>(*layout_, *source_, precision, sigmas);
   LoadBase();
 }

@@ -26,7 +26,8 @@ struct WeightKey {
 
 class ModelWeights {
  public:
-  // base: the checkpoint; its names and shapes have been checked. sigmas: all that passes will see; empty: no table.
+  // base: the checkpoint; its names and shapes have been checked. sigmas: all that passes will see, of a base that is
+  // not trained; empty: no table.
   ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base, Precision precision,
                const std::vector<float>& sigmas);
 

@@ -26,14 +26,14 @@ struct TimeEmbedding {
 
 class ModulationTable {
  public:
-  // One row for each of `sigmas`. Reads the weights part by part, as `precision` stores them: one part is in memory at a
-  // time. UserError from `weights`.
+  // One row for each of `sigmas`. Reads the weights part by part, as `precision` stores them: one part is in memory at
+  // a time. UserError from `weights`.
   ModulationTable(const DitLayout& layout, const TensorSource& weights, Precision precision,
                   const std::vector<float>& sigmas);
 
-  int Row(float sigma) const;  // SPOTLIGHT_REQUIREs that the table has it
-  const float* Block(int block, Stream stream) const;         // [sigmas, 6d]
-  const float* Final() const { return final_.data(); }        // [sigmas, 2d]
+  int Row(float sigma) const;                           // SPOTLIGHT_REQUIREs that the table has it
+  const float* Block(int block, Stream stream) const;   // [sigmas, 6d]
+  const float* Final() const { return final_.data(); }  // [sigmas, 2d]
   Index size() const { return static_cast<Index>(rows_.size()); }
 
  private:

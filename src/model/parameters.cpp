@@ -46,8 +46,8 @@ void ParameterLayout::Check(const TensorSource& source) const {
     if (!Has(name)) unexpected.push_back(name);
   }
   std::string problem;
-  for (const std::string& part : {Summary("missing", missing), Summary("of another shape", misshapen),
-                                  Summary("unexpected", unexpected)}) {
+  for (const std::string& part :
+       {Summary("missing", missing), Summary("of another shape", misshapen), Summary("unexpected", unexpected)}) {
     if (!part.empty()) problem += (problem.empty() ? "" : "; ") + part;
   }
   if (problem.empty()) return;

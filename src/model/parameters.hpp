@@ -46,7 +46,8 @@ class ParameterLayout {
   Index size_ = 0;
 };
 
-// Where a part lies in the flat arrays. Within the base its vectors (biases, norm weights) come first, then its matrices.
+// Where a part lies in the flat arrays. Within the base its vectors (biases, norm weights) come first, then its
+// matrices.
 struct PartLayout {
   Index offset = 0, vectors = 0, matrices = 0;
   Index adapter_offset = 0, adapter = 0;

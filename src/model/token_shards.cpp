@@ -104,8 +104,8 @@ const TokenShards::Plan& TokenShards::PlanFor(const Transfer& transfer, Index he
   const PlanKey key{transfer.kind, transfer.stream, transfer.width, transfer.stride, head_size};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
-  Plan plan = transfer.kind == Transfer::Kind::kHeads ? PlanHeads(transfer.width / head_size, head_size)
-                                                       : PlanRows(transfer);
+  Plan plan =
+      transfer.kind == Transfer::Kind::kHeads ? PlanHeads(transfer.width / head_size, head_size) : PlanRows(transfer);
   for (const auto& blocks : plan.pack) plan.send.push_back(Floats(blocks));
   for (const auto& blocks : plan.unpack) plan.receive.push_back(Floats(blocks));
   return plans_.emplace(key, std::move(plan)).first->second;

@@ -1,6 +1,6 @@
-// How the tokens of a batch are shared out over a sequence-parallel group, and the exchanges between its ranks (Ulysses,
-// arXiv 2309.14509): every rank holds a share of the tokens of each sample, of text and image alike, and for attention
-// a share of the heads of all tokens.
+// How the tokens of a batch are shared out over a sequence-parallel group, and the exchanges between its ranks
+// (Ulysses, arXiv 2309.14509): every rank holds a share of the tokens of each sample, of text and image alike, and for
+// attention a share of the heads of all tokens.
 //
 // A share is ShareOf(tokens, rank, P): sizes may differ by one or be zero, and nothing is padded. Everything here is
 // copying, so a pass of P ranks has the bits of one rank alone. Plans are lists of numbers made for one batch shape;

@@ -7,8 +7,8 @@
 // sums are fp32; gradients of a pass are summed over the trainers in the order of their index, as soon as Backward is
 // done with a part. One trainer gives the bits of a run without MPI.
 //
-// All trainers make the same calls in the same order: SetState, State, Update, Weights, EmaWeights, and for each pass of
-// one either a pass or SkipPass of the others. PeerLost if one is gone.
+// All trainers make the same calls in the same order: SetState, State, Update, Weights, EmaWeights, and for each pass
+// of one either a pass or SkipPass of the others. PeerLost if one is gone.
 #pragma once
 
 #include <cstdint>

@@ -134,8 +134,8 @@ void Trainer::AddOverTrainers(Sums& sums) {
   sums.ratio_max = group_.MaxDouble(sums.ratio_max);
 }
 
-void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight,
-                         const std::vector<TextCondition>& conditions, Sums& sums) {
+void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const std::vector<TextCondition>& conditions,
+                         Sums& sums) {
   const Index batch = static_cast<Index>(pairs.size()), n = latent_size_;
   std::vector<float> x(static_cast<std::size_t>(batch * n)), x_next(x.size());
   std::vector<StepCoefficients> coefficients;
