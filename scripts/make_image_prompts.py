@@ -5,9 +5,10 @@ Usage: make_image_prompts.py [FOLDER]      (default: inputs/prompts beside this 
 
 geneval_coco: GenEval's six tasks over the 80 COCO classes (by the names that GenEval's detector has) and its ten
 colours, one JSON object a line as in make_prompts.py; under "counting" also "exclude": one object too many is wrong.
-For a judge that detects COCO classes, run as reward/command. The held-out list has GenEval's size and mix (553 prompts);
-it is not GenEval's own list, which may share prompts with the training list here. What a prompt asks for, however it is
-phrased ("a left of b" is "b right of a"), is in one of the lists only; so all 80 single objects are held out.
+For a judge that detects COCO classes, run as reward/command. The held-out list has GenEval's size and mix (553
+prompts); it is not GenEval's own list, which may share prompts with the training list here. What a prompt asks for,
+however it is phrased ("a left of b" is "b right of a"), is in one of the lists only; so all single objects are held
+out.
 
 ocr: scenes with a text in double quotes that must be read in the image, one prompt a line, for scripts/rewards/ocr.py.
 No text is in both lists.
@@ -22,24 +23,37 @@ import sys
 
 from make_prompts import NUMBERS, clause, line, mersenne_twister, plural, shuffled
 
-CLASSES = """person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, stop sign,
-parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, backpack, umbrella, handbag,
-tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, surfboard,
-tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, broccoli, carrot,
-hot dog, pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv, laptop, computer mouse,
-tv remote, computer keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors,
-teddy bear, hair drier, toothbrush"""
+CLASSES = """person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant,
+stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, backpack,
+umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove,
+skateboard, surfboard, tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich,
+orange, broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv,
+laptop, computer mouse, tv remote, computer keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book,
+clock, vase, scissors, teddy bear, hair drier, toothbrush"""
 CLASSES = " ".join(CLASSES.split()).split(", ")
 COLORS = ["red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white"]
 COLORLESS = {"person", "orange"}  # "a red person", "an orange orange"
 PAIRS = {"skis", "scissors"}
-IRREGULAR = {"person": "people", "sheep": "sheep", "knife": "knives", "computer mouse": "computer mice",
-             "broccoli": "broccoli", "skis": "pairs of skis", "scissors": "pairs of scissors"}  # fmt: skip
+IRREGULAR = {
+    "person": "people",
+    "sheep": "sheep",
+    "knife": "knives",
+    "computer mouse": "computer mice",
+    "broccoli": "broccoli",
+    "skis": "pairs of skis",
+    "scissors": "pairs of scissors",
+}
 MIRRORED = {"left of": "right of", "above": "below"}
 
 # Prompts of a task in (the training, the held-out) list.
-SIZES = {"single_object": (0, 80), "two_object": (240, 99), "counting": (160, 80), "colors": (240, 94),
-         "position": (480, 100), "color_attr": (360, 100)}  # fmt: skip
+SIZES = {
+    "single_object": (0, 80),
+    "two_object": (240, 99),
+    "counting": (160, 80),
+    "colors": (240, 94),
+    "position": (480, 100),
+    "color_attr": (360, 100),
+}
 
 SCENES = """a street photo of a shop with a sign that reads "{}"
 a neon sign that says "{}" on a brick wall at night
@@ -115,7 +129,8 @@ def two_objects(a, b):
 
 def counting(a, count):
     entry = line("counting", f"{NUMBERS[count]} {things(a)}", clause(a, count))
-    return {"tag": entry["tag"], "include": entry["include"], "exclude": [clause(a, count + 1)], "prompt": entry["prompt"]}
+    prompt = entry.pop("prompt")  # comes last in a line
+    return {**entry, "exclude": [clause(a, count + 1)], "prompt": prompt}
 
 
 def colored_pair(first, second):

@@ -84,7 +84,7 @@ void SpPass::ForwardBackward(SequenceGroup& group) {
 void SpPass::ForwardOf(Index rows, Index text) {
   DitInput input = InputOf(nullptr);
   input.text_tokens = {text};
-  input.images = {{1, rows, kSide}};
+  input.images = {{1, static_cast<int>(rows), static_cast<int>(kSide)}};
   velocity_.Resize(rows * kSide * layout_->config().in_channels);
   dit_.Forward(forward_, input, {.last_text_branch = true}, velocity_.data());
 }

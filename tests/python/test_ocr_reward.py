@@ -30,7 +30,8 @@ def request(prompt, image):
 
 
 def run(program, requests, **more):
-    return subprocess.run([sys.executable, "-B", program], input=requests, capture_output=True, timeout=60, check=False, **more)
+    command = [sys.executable, "-B", program]
+    return subprocess.run(command, input=requests, capture_output=True, timeout=60, check=False, **more)
 
 
 def test_score_is_one_minus_the_normalised_edit_distance():
@@ -54,7 +55,7 @@ def test_target_is_the_first_quoted_text():
 
 def test_judges_rendered_texts():
     shown = picture("Fresh Bread")
-    prompts = ['a sign that says "Fresh Bread"', 'a sign that says "FRESH BREAM"', 'a sign that says "Quality Umbrellas"']
+    prompts = [f'a sign that says "{text}"' for text in ("Fresh Bread", "FRESH BREAM", "Quality Umbrellas")]
     requests = [request(prompt, shown) for prompt in prompts] + [request(prompts[0], picture(""))]
     result = run(REWARDS / "ocr.py", b"".join(requests))
     assert result.returncode == 0, result.stderr
@@ -82,14 +83,16 @@ def test_without_tesseract_it_says_what_to_install(tmp_path):
 def test_every_ocr_prompt_has_a_target():
     seen = []
     for part in ("train", "eval"):
-        targets = [ocr.target_of(prompt) for prompt in (SOURCE / f"inputs/prompts/ocr_{part}.txt").read_text().splitlines()]
+        prompts = (SOURCE / f"inputs/prompts/ocr_{part}.txt").read_text().splitlines()
+        targets = [ocr.target_of(prompt) for prompt in prompts]
         assert len(targets) >= 200
         seen += targets
     assert len(seen) == len(set(seen))  # no text twice, so none in both lists
 
 
 def test_a_broken_request_ends_the_program():
-    for requests, message in ((b"image 1 3 2 1\ndo", b"after 2 of 3 bytes"), (b"image 2 0 1 1\nabc", b"not of version 1")):
+    broken = {b"image 1 3 2 1\ndo": b"after 2 of 3 bytes", b"image 2 0 1 1\nabc": b"not of version 1"}
+    for requests, message in broken.items():
         result = run(REWARDS / "brightness.py", requests)
         assert result.returncode == 1
         assert message in result.stderr
@@ -109,7 +112,8 @@ def test_the_program_in_the_readme_works(tmp_path):
 def test_what_libraries_print_is_no_reply(tmp_path):
     (tmp_path / "judge.py").write_text(
         f"import os, sys\nsys.path.insert(0, {str(REWARDS)!r})\nimport protocol\n"
-        "def judge(*_):\n    print('loading')\n    os.system('echo from a child')\n    return 1\nprotocol.serve(judge)\n"
+        "def judge(*_):\n    print('loading')\n    os.system('echo from a child')\n    return 1\n"
+        "protocol.serve(judge)\n"
     )
     result = run(tmp_path / "judge.py", request("dog", picture("x", side=64)))
     assert result.stdout == b"1.0\n"
