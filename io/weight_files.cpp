@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <thread>
 
 #include "base/error.hpp"
 #include "io/atomic_file.hpp"
@@ -19,9 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kWeightTypes = {"F32", "F64", "F16", "BF16"};
-constexpr std::size_t kChunk = std::size_t{1} << 15;     // elements checked while they are in the cache
-constexpr std::size_t kKept = std::size_t{1} << 21;      // elements read before their pages are given back
-constexpr std::size_t kThreaded = std::size_t{1} << 20;  // elements from which threads pay
+constexpr std::size_t kChunk = std::size_t{1} << 15;  // elements checked while they are in the cache
+constexpr std::size_t kKept = std::size_t{1} << 21;   // elements read before their pages are given back
 
 // A plain file name cannot leave the folder, and published indices hold nothing else.
 bool IsPlainFileName(const std::string& name) {
@@ -38,20 +36,19 @@ void AskForLargePages(void* begin, std::size_t bytes) {
   if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
 }
 
-// Converts elements [begin, end) of the tensor; returns the first that is not finite, or out.size().
+// Converts a tensor; returns the first element that is not finite, or out.size().
 template <typename T>
-std::size_t ConvertPart(const SafetensorsFile& file, const TensorInfo& info, std::size_t begin, std::size_t end,
-                        std::span<T> out) {
+std::size_t ConvertTensor(const SafetensorsFile& file, const TensorInfo& info, std::span<T> out) {
   const std::span<const std::byte> bytes = file.Bytes(info);
   const std::size_t element = BytesPerElement(info.dtype);
-  std::size_t kept = begin;
-  for (std::size_t i = begin; i < end; i += kChunk) {
-    const std::size_t count = std::min(kChunk, end - i);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < out.size(); i += kChunk) {
+    const std::size_t count = std::min(kChunk, out.size() - i);
     const std::span<T> part = out.subspan(i, count);
     ConvertElements(info.dtype, bytes.data() + i * element, part);
     const std::size_t bad = FindNotFinite(part);
     if (bad < count) return i + bad;
-    if (i + count - kept >= kKept || i + count == end) {
+    if (i + count - kept >= kKept || i + count == out.size()) {
       file.Release(bytes.subspan(kept * element, (i + count - kept) * element));
       kept = i + count;
     }
@@ -78,8 +75,7 @@ std::map<std::string, std::string> ParseWeightMap(std::string_view text, const s
   return shard_of;
 }
 
-WeightFiles::WeightFiles(const std::string& folder, const std::string& stem, int threads)
-    : folder_(folder), threads_(std::max(1, threads)) {
+WeightFiles::WeightFiles(const std::string& folder, const std::string& stem) : folder_(folder) {
   const std::filesystem::path base(folder);
   if (!std::filesystem::is_directory(base)) throw UserError(folder + ": no such folder; a model folder is meant");
   const std::string single = (base / (stem + ".safetensors")).string();
@@ -145,19 +141,9 @@ void WeightFiles::ReadElements(const std::string& name, std::span<T> out) const 
                     file.path(), name, info.dtype));
   }
   AskForLargePages(out.data(), out.size_bytes());
-  const std::size_t parts = out.size() < kThreaded ? 1 : static_cast<std::size_t>(threads_);
-  std::vector<std::size_t> bad(parts, out.size());
-  const auto convert = [&](std::size_t part) {
-    bad[part] = ConvertPart(file, info, out.size() * part / parts, out.size() * (part + 1) / parts, out);
-  };
-  {
-    std::vector<std::jthread> others;
-    for (std::size_t part = 1; part < parts; ++part) others.emplace_back(convert, part);
-    convert(0);
-  }
-  const std::size_t first = *std::min_element(bad.begin(), bad.end());
-  if (first < out.size()) {
-    throw UserError(fmt::format("{}: tensor {} is not finite: element {} of {}", file.path(), name, first, out.size()));
+  const std::size_t bad = ConvertTensor(file, info, out);
+  if (bad < out.size()) {
+    throw UserError(fmt::format("{}: tensor {} is not finite: element {} of {}", file.path(), name, bad, out.size()));
   }
 }
 

@@ -1,31 +1,95 @@
 #!/usr/bin/env bash
-# Speed beside PyTorch and diffusers on this machine, in one run: scripts/bench.sh [THREADS...] (default: 1 and all).
+# Speed beside PyTorch, diffusers and safetensors on this machine: scripts/bench.sh [NAME...] [-t THREADS[,THREADS...]]
 #
 #   iteration   one RL iteration of inputs/geneval.ini        beside scripts/bench/pytorch_iteration.py
 #   block       one block of Qwen-Image's real size           beside scripts/bench/diffusers_block.py
+#   vae         decoding one image of 256 px                  beside scripts/bench/diffusers_vae.py
+#   load        reading two real blocks' weights, bf16        beside scripts/bench/safetensors_load.py
+#   sp          sequence parallelism at degrees 1, 2, 4       efficiency table; see tests/bench/bench_sp.cpp
 #
-# Ours and theirs run by turns with OMP_NUM_THREADS set to the same number. Prints a table per benchmark and number of
-# threads; below 1 we are faster. Run it on a machine that does nothing else.
+# By default all, with 1 thread and with all cores. Ours and theirs run by turns with OMP_NUM_THREADS set to the same
+# number. Prints a table per benchmark and number of threads; below 1 we are faster. `load` and `sp` use one thread a
+# process; `load` writes 1.4 GB below TMPDIR. Run it on a machine that does nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+all=(iteration block vae load sp)
+names=()
+threads=()
+while (($#)); do
+  case $1 in
+    -t)
+      IFS=, read -ra threads <<<"${2:-}"
+      shift $(($# > 1 ? 2 : 1))
+      ;;
+    iteration | block | vae | load | sp)
+      names+=("$1")
+      shift
+      ;;
+    *)
+      echo "bench.sh: unknown argument '$1'; allowed: ${all[*]} -t THREADS[,THREADS...]" >&2
+      exit 2
+      ;;
+  esac
+done
+for n in "${threads[@]}"; do
+  if [[ ! $n =~ ^[1-9][0-9]*$ ]]; then
+    echo "bench.sh: -t $n: a number of threads is meant" >&2
+    exit 2
+  fi
+done
+if ((${#names[@]} == 0)); then names=("${all[@]}"); fi
+if ((${#threads[@]} == 0)); then mapfile -t threads < <(printf '%s\n' 1 "$(nproc)" | sort -nu); fi
+
 scripts/setup.sh --python
-scripts/build.sh cpu-release bench_iteration bench_block
-python() { "${SPOTLIGHT_DEPS:-$PWD/.deps}/python/bin/python" -B "$@"; }
-bench=scripts/bench
+scripts/build.sh cpu-release "${names[@]/#/bench_}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-threads=("$@")
-if ((${#threads[@]} == 0)); then mapfile -t threads < <(printf '%s\n' 1 "$(nproc)" | sort -nu); fi
+python() { "${SPOTLIGHT_DEPS:-$PWD/.deps}/python/bin/python" -B "$@"; }
+ours() { "build/cpu-release/tests/bench/bench_$1" "${@:2}" >"$work/ours"; }
+theirs() { python "scripts/bench/$1.py" "${@:2}" --threads "$OMP_NUM_THREADS" >"$work/theirs"; }
+compare() { python scripts/bench/compare.py "$work/ours" "$work/theirs" "$1"; }
+
+bench() {
+  case $1 in
+    iteration)
+      ours iteration
+      theirs pytorch_iteration inputs/models/tiny-shapes
+      compare PyTorch
+      ;;
+    block)
+      ours block
+      theirs diffusers_block --repeats 5
+      compare diffusers
+      ;;
+    vae)
+      ours vae 3 256
+      theirs diffusers_vae --pixels 256
+      compare diffusers
+      ;;
+    load)
+      local model=$work/model
+      [[ -d $model ]] || python scripts/make_random_checkpoint.py "$model" --layers 2
+      for to in f32 bf16; do
+        ours load "$model/transformer" $to 5
+        theirs safetensors_load "$model/transformer" --to $to --repeats 5
+        compare safetensors
+      done
+      ;;
+    sp)
+      scripts/mpirun.sh -np 4 build/cpu-release/tests/bench/bench_sp >"$work/ours"
+      python scripts/bench/sp_table.py "$work/ours"
+      ;;
+  esac
+}
 
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 echo "$(nproc) cores, $processor, load $(cut -d' ' -f1 /proc/loadavg)"
-for n in "${threads[@]}"; do
-  export OMP_NUM_THREADS=$n
-  build/cpu-release/tests/bench/bench_iteration >"$work/ours"
-  python $bench/pytorch_iteration.py inputs/models/tiny-shapes --threads "$n" >"$work/theirs"
-  python $bench/compare.py "$work/ours" "$work/theirs" PyTorch
-  build/cpu-release/tests/bench/bench_block >"$work/ours"
-  python $bench/diffusers_block.py --threads "$n" --repeats 5 >"$work/theirs"
-  python $bench/compare.py "$work/ours" "$work/theirs" diffusers
+for name in "${names[@]}"; do
+  counts=("${threads[@]}")
+  if [[ $name == load || $name == sp ]]; then counts=(1); fi
+  for n in "${counts[@]}"; do
+    export OMP_NUM_THREADS=$n
+    bench "$name"
+  done
 done

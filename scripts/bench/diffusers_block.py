@@ -3,10 +3,12 @@
     diffusers_block.py [--threads 2] [--repeats 10]
 
 d 3072, 24 heads x 128, 1024 image (32 x 32) + 64 text tokens, batch 1, fp32. forward: no gradient.
-forward_backward: gradients of all weights and of the image, text and time inputs.
+forward_backward: gradients of all weights and of the image, text and time inputs; frozen: forward and backward with
+those of the image and text inputs only. bf16: the same with weights, inputs and arithmetic in bfloat16.
 
 Prints one JSON line: {"benchmark": "block", "threads": n, "forward": {"median_s": s, "min_s": s, "cpu_s": s},
-"forward_backward": {...}, "peak_mib": m}; cpu_s is the least time of all the process' threads.
+"forward_backward": {...}, "frozen": {...}, "bf16": {"forward": {...}, "frozen": {...}}, "peak_mib": m}; cpu_s is the
+least time of all the process' threads, peak_mib is that of fp32.
 """
 
 import argparse
@@ -69,7 +71,16 @@ def main():
 
     timings = {"forward": measure(forward_only, options.repeats),
                "forward_backward": measure(forward_backward, options.repeats)}
+    block.zero_grad(set_to_none=True)
+    block.requires_grad_(False)
+    time_embedding = time_embedding.detach()
+    timings["frozen"] = measure(forward_backward, options.repeats)
     peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    block.to(torch.bfloat16)
+    image, text = (x.detach().bfloat16().requires_grad_(True) for x in (image, text))
+    time_embedding, grad_image, grad_text = (x.bfloat16() for x in (time_embedding, grad_image, grad_text))
+    timings["bf16"] = {"forward": measure(forward_only, options.repeats),
+                       "frozen": measure(forward_backward, options.repeats)}
     print(json.dumps({"benchmark": "block", "threads": options.threads, **timings, "peak_mib": peak}))
 
 

@@ -111,20 +111,20 @@ void Dispatch::CheckWorkers() {
   for (const std::string& name : server_.TakeLost()) {
     if (name.empty()) throw PeerLost("a worker was lost before its first call" + std::string(kSeeLogs));
     const std::uint32_t rank = static_cast<std::uint32_t>(std::stoul(name));
-    WorkerState& worker = workers_.at(rank);
-    if (std::exchange(worker.gone, true)) continue;
-    throw Lost(rank, "its connection has ended: it was killed, or it was stopped or cut off for " +
-                         std::to_string(kSilenceLimit.count() / 1000) + " s");
+    const auto worker = workers_.find(rank);
+    if (worker != workers_.end() && std::exchange(worker->second.gone, true)) continue;
+    throw Lost(rank, worker != workers_.end() ? worker->second.role : followers_.at(rank),
+               "its connection has ended: it was killed, or it was stopped or cut off for " +
+                   std::to_string(kSilenceLimit.count() / 1000) + " s");
   }
   if (Now() - start_ < kConnectSeconds) return;
   for (const auto& [rank, worker] : workers_) {
-    if (!worker.called) throw Lost(rank, "it has not called since the start");
+    if (!worker.called) throw Lost(rank, worker.role, "it has not called since the start");
   }
 }
 
-PeerLost Dispatch::Lost(std::uint32_t rank, const std::string& how) const {
-  return PeerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(workers_.at(rank).role)) +
-                  ") is lost: " + how + kSeeLogs);
+PeerLost Dispatch::Lost(std::uint32_t rank, Role role, const std::string& how) const {
+  return PeerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(role)) + ") is lost: " + how + kSeeLogs);
 }
 
 void Dispatch::Finish() {
@@ -137,7 +137,9 @@ void Dispatch::Finish() {
   while (!all_gone() && Now() < deadline) {
     ServeOne();
     for (const std::string& name : server_.TakeLost()) {
-      if (!name.empty()) workers_.at(static_cast<std::uint32_t>(std::stoul(name))).gone = true;
+      if (name.empty()) continue;
+      const auto worker = workers_.find(static_cast<std::uint32_t>(std::stoul(name)));
+      if (worker != workers_.end()) worker->second.gone = true;
     }
   }
 }
@@ -166,7 +168,7 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
       if (!failure_) failed_at_ = Now();
       failure_.emplace(failed->text, failed->exit_code);
     }
-    reply = spotlight::Finish{};
+    reply = *failed;  // a leader passes it on to those that share its passes
   } else {
     reply = Failed{"a worker sent what only the coordinator may send", kExitInternal};
   }
@@ -174,6 +176,7 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
 }
 
 Message Dispatch::AnswerPull(const Pull& pull) {
+  if (followers_.contains(pull.rank)) return Wait{0};  // its greeting
   const auto found = workers_.find(pull.rank);
   SPOTLIGHT_REQUIRE(found != workers_.end(), "pull from an unknown rank " + std::to_string(pull.rank));
   WorkerState& worker = found->second;

@@ -45,6 +45,10 @@ class Dispatch {
   Dispatch(const Config& config, const std::map<std::uint32_t, Role>& roles, std::uint64_t run_id, Server& server,
            Embeddings embeddings, Index weights);
 
+  // Ranks that only share the passes of those that call: each greets once with a pull and stays connected, so that its
+  // loss is noticed and named.
+  void Watch(std::map<std::uint32_t, Role> followers) { followers_ = std::move(followers); }
+
   // Forgets the last iteration's requests; a late result of theirs is refused from now on.
   void BeginIteration();
   // Queues requests; ids are given here.
@@ -96,7 +100,7 @@ class Dispatch {
 
   bool ServeOne();
   void CheckWorkers();
-  PeerLost Lost(std::uint32_t rank, const std::string& how) const;
+  PeerLost Lost(std::uint32_t rank, Role role, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
   Message AnswerPull(const Pull& pull);
   void AcceptPush(const Push& push);
@@ -110,6 +114,7 @@ class Dispatch {
   std::uint64_t run_id_;
   Server& server_;
   std::map<std::uint32_t, WorkerState> workers_;
+  std::map<std::uint32_t, Role> followers_;
   int explorers_ = 0;
   RequestQueue queue_;
   std::uint64_t next_id_ = 1;

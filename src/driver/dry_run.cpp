@@ -1,17 +1,19 @@
 #include "driver/dry_run.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
+#include <set>
 #include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
+#include "driver/memory_advice.hpp"
 #include "driver/memory_estimate.hpp"
 #include "driver/resources.hpp"
 #include "kernels/runtime.hpp"
@@ -24,7 +26,7 @@
 namespace spotlight {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -52,36 +54,71 @@ void PrintIteration(const CommandLine& command, const Config& config, const Reso
                       resources.eval.prompts.size() * static_cast<std::size_t>(config.eval.seeds), config.eval.every));
 }
 
-// Longest prompt of the run; where the embeddings are still to be made, a long one of GenEval or OCR prompts.
-Index LongestText(const Config& config, const Resources& resources) {
-  constexpr Index kAssumed = 64;
-  if (resources.text == nullptr) return kAssumed;
-  Index tokens = config.sampler.guidance > 1 ? resources.text->Embed(config.sampler.negative_prompt).tokens : 0;
-  for (const PromptList* list : {&resources.train, &resources.eval}) {
-    for (const Prompt& prompt : list->prompts) tokens = std::max(tokens, resources.text->Embed(prompt.text).tokens);
+// What memory and work depend on beside the input.
+struct PassSizes {
+  Index text_tokens = 0;  // of the longest prompt
+  bool assumed = false;   // the embeddings are still to be made: a long one of GenEval's or OCR prompts
+  Index sigmas = 0;       // different ones that the network sees
+};
+PassSizes SizesOf(const Config& config, const Resources& resources) {
+  const std::vector<float> sigmas = NetworkSigmas(config, resources.model.scheduler);
+  PassSizes sizes{.sigmas = static_cast<Index>(std::set<float>(sigmas.begin(), sigmas.end()).size())};
+  if (resources.text == nullptr) {
+    sizes.text_tokens = 64;
+    sizes.assumed = true;
+    return sizes;
   }
-  return tokens;
+  const auto see = [&](const std::string& text) {
+    sizes.text_tokens = std::max(sizes.text_tokens, resources.text->Embed(text).tokens);
+  };
+  if (config.sampler.guidance > 1) see(config.sampler.negative_prompt);
+  for (const PromptList* list : {&resources.train, &resources.eval}) {
+    for (const Prompt& prompt : list->prompts) see(prompt.text);
+  }
+  return sizes;
 }
 
-void PrintMemory(const Config& config, const DitLayout& layout, Index text_tokens, Index sigmas) {
+// Each kind of device: whether a rank of `role` fits on it, or what has to be changed.
+void PrintFit(const Config& config, const DitLayout& layout, const PassSizes& sizes, Role role) {
+  const MemoryEstimate memory = EstimateMemory(config, layout, sizes.text_tokens, sizes.sigmas, role);
+  LogLine(fmt::format("  {:<12} {:.1f} GiB on the device, {:.1f} GiB in the host's memory", RoleName(role),
+                      memory.device() / kGiB, (memory.total() - memory.device()) / kGiB));
+  for (const DeviceKind& kind : kDeviceKinds) {
+    std::string verdict = fmt::format("fits, {:.1f} GiB to spare", (kind.bytes - memory.device()) / kGiB);
+    if (memory.device() > kind.bytes) {
+      const auto changes = ChangesToFit(config, layout, sizes.text_tokens, sizes.sigmas, role, kind.bytes);
+      verdict = changes ? fmt::format("does not fit; it does with {}", fmt::join(*changes, " "))
+                        : "does not fit, whatever the batches and the number of ranks";
+    }
+    LogLine(fmt::format("    {} ({:.1f} GiB): {}", kind.name, kind.bytes / kGiB, verdict));
+  }
+}
+
+void PrintMemory(const Config& config, const DitLayout& layout, const PassSizes& sizes) {
   LogLine("memory of a rank, MiB: weights + optimizer + activations + control + program = total");
   for (const Role role : {Role::kCoordinator, Role::kTrainer, Role::kExplorer, Role::kAll}) {
-    const MemoryEstimate memory = EstimateMemory(config, layout, text_tokens, sigmas, role);
-    LogLine(fmt::format("  {:<12} {:.1f} + {:.1f} + {:.1f} + {:.1f} + {:.1f} = {:.1f}", RoleName(role),
+    const MemoryEstimate memory = EstimateMemory(config, layout, sizes.text_tokens, sizes.sigmas, role);
+    LogLine(fmt::format("  {:<12} {:>8.1f} + {:>8.1f} + {:>8.1f} + {:>8.1f} + {:>5.1f} = {:.1f}", RoleName(role),
                         memory.weights / kMiB, memory.optimizer / kMiB, memory.activations / kMiB,
                         memory.control / kMiB, memory.program / kMiB, memory.total() / kMiB));
   }
-  LogLine(fmt::format("on a device a rank keeps weights, optimizer state and activations (fp32), with {} text tokens:",
-                      text_tokens));
-  for (const Role role : {Role::kTrainer, Role::kExplorer}) {
-    const double bytes = EstimateMemory(config, layout, text_tokens, sigmas, role).device();
-    std::string line = fmt::format("  {:<12} {:.1f} GiB:", RoleName(role), bytes / kMiB / 1024);
-    for (const DeviceKind& kind : kDeviceKinds) {
-      line += fmt::format(" {} {}{}", kind.name, bytes <= kind.bytes ? "fits" : "does not fit",
-                          kind.name == std::end(kDeviceKinds)[-1].name ? "" : ",");
-    }
-    LogLine(line);
+  const char* precision = config.model.precision == ModelConfig::Precision::kBf16 ? "bf16" : "fp32";
+  const double parameters = static_cast<double>(layout.base().size());
+  if (layout.lora().rank > 0) {
+    const MemoryEstimate memory = EstimateMemory(config, layout, sizes.text_tokens, sizes.sigmas, Role::kExplorer);
+    const Index replaced = layout.base().size() - layout.parts()[static_cast<std::size_t>(layout.time_part())].offset;
+    LogLine(fmt::format("trained: an adapter of {:.2f} M parameters over a base of {:.2f} M in {}, {:.2f} GiB",
+                        static_cast<double>(layout.adapter().size()) / 1e6,
+                        (parameters - static_cast<double>(replaced)) / 1e6, precision, memory.base / kGiB));
+    LogLine(fmt::format("a table of the modulation at {} sigmas, {:.2f} GiB, stands for the other {:.2f} M",
+                        sizes.sigmas, memory.table / kGiB, static_cast<double>(replaced) / 1e6));
+  } else {
+    LogLine(fmt::format("trained: all {:.2f} M parameters; passes read them in {}", parameters / 1e6, precision));
   }
+  LogLine(
+      fmt::format("a rank with a device keeps weights, optimizer state and activations there; texts of {} tokens{}:",
+                  sizes.text_tokens, sizes.assumed ? " are assumed" : ""));
+  for (const Role role : {Role::kTrainer, Role::kExplorer}) PrintFit(config, layout, sizes, role);
 }
 
 // Seconds of one image and of one trained pair, measured with a batch each.
@@ -186,14 +223,13 @@ int DryRun(const CommandLine& command, const World& world) {
   if (world.rank() != 0) return kExitFinished;
   const DitLayout& layout = *resources.model.layout;
   PrintIteration(command, config, resources);
-  const Index text_tokens = LongestText(config, resources);
-  const Index sigmas = static_cast<Index>(NetworkSigmas(config, resources.model.scheduler).size());
-  PrintMemory(config, layout, text_tokens, sigmas);
+  const PassSizes sizes = SizesOf(config, resources);
+  PrintMemory(config, layout, sizes);
   const double image_tokens = config.sampler.height / 16.0 * (config.sampler.width / 16.0);
   const double branches = config.sampler.guidance > 1 ? 2 : 1;
-  const double image_flops =
-      config.sampler.steps * branches * ForwardFlops(layout.config(), image_tokens, static_cast<double>(text_tokens));
-  LogLine(fmt::format("an image is {:.3g} TFLOP in {} passes", image_flops / 1e12,
+  const double image_flops = config.sampler.steps * branches *
+                             ForwardFlops(layout.config(), image_tokens, static_cast<double>(sizes.text_tokens));
+  LogLine(fmt::format("an image is {:.4g} TFLOP in {} passes", image_flops / 1e12,
                       static_cast<int>(config.sampler.steps * branches)));
   for (const std::string& note : resources.notes) LogLine(note);
   constexpr double kMeasurable = 1e11;  // flops of an image: a second of one core

@@ -146,12 +146,17 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   start.state.input = DumpConfig(start.config);
   const DitLayout& layout = *resources.model.layout;
-  std::map<std::uint32_t, Role> callers;
-  for (const PassGroup& group : groups) callers[static_cast<std::uint32_t>(group.ranks[0])] = group.role;
+  std::map<std::uint32_t, Role> callers, followers;
+  for (const PassGroup& group : groups) {
+    for (const int rank : group.ranks) {
+      (rank == group.ranks[0] ? callers : followers)[static_cast<std::uint32_t>(rank)] = group.role;
+    }
+  }
   Dispatch dispatch(
       start.config, callers, run_id, server,
       [&](const FetchPrompts& fetch) { return AnswerPrompts(start.config, resources, fetch); },
       start.config.lora.rank > 0 ? layout.adapter().size() : layout.base().size());
+  dispatch.Watch(std::move(followers));
   dispatch.Publish({start.state.next_iteration, false}, std::move(state.weights));
   if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, std::move(state.ema));
   state = {};  // the moments are the trainers' matter
@@ -175,11 +180,8 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
 int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
               const std::string& address, OptimizerState state, std::span<const int> members) {
   OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
-  std::unique_ptr<Client> client;
-  if (members[0] == world.rank()) {
-    // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
-    client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
-  }
+  // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
+  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
   std::unique_ptr<SpGroup> group;
   if (members.size() > 1) {
     group = std::make_unique<SpGroup>(world, members);
@@ -192,7 +194,8 @@ int RunWorker(const Config& config, const Resources& resources, World& world, st
   if (group == nullptr) {
     code = worker.Run(*client);
   } else {
-    GroupClient shared(*group, client.get());
+    if (group->index() > 0) worker.Greet(*client);
+    GroupClient shared(*group, group->index() == 0 ? client.get() : nullptr);
     code = worker.Run(shared);
   }
   LogLine(fmt::format("left with code {}", code));

@@ -6,27 +6,45 @@ namespace spotlight {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
-// Measured: code, libraries and their tables of a run without batches; what allocator and matrix kernels add to the
-// activations.
+// Measured, on the small model and on two blocks of Qwen-Image's width: code, libraries and their tables of a run
+// without batches; the matrix kernels' code for the shapes of a rollout, and of training; what the allocator and the
+// kernels' working memory add to the activations.
 constexpr double kProgramBytes = 20 * kMiB;
 constexpr double kMpiBytes = 15 * kMiB;
-constexpr double kScratch = 1.45;
+constexpr double kForwardKernels = 4.5 * kMiB;
+constexpr double kBackwardKernels = 11.5 * kMiB;
+constexpr double kScratch = 1.1;
+// Three forms of a piece of weights (comm/weight_pieces.hpp): values, message, frame.
+constexpr double kMessage = 3 * 16 * kMiB;
 
-// Floats that one sample's block keeps for the backward pass: see model/dit_activations.hpp.
-double KeptPerBlock(double tokens, double d) {
-  // input, middle, normed x2, qkv x3, attention, attention_out, mlp_out, mlp hidden and act x4 each, q/k/v x3
-  return tokens * d * (2 + 2 + 3 + 1 + 1 + 1 + 8 + 3);
+// Activations of a sample are counted in multiples of tokens x width of this rank: see model/dit_activations.hpp.
+// A block keeps input, middle, normed x2, qkv x3, attention, attention_out, mlp_out, mlp hidden and act x4 each, and
+// q/k/v x3 for the backward pass; a pass without one has no input and middle.
+constexpr double kKeptPerBlock = 2 + 2 + 3 + 1 + 1 + 1 + 8 + 3;
+constexpr double kForwardOnly = kKeptPerBlock - 2;
+// The running stream and gradients: stream, branch, normed, hidden x4, qkv x3, attention, q/k/v x2.
+constexpr double kBackward = 13;
+// In a group, more: own q/k/v x3 and the attention of own heads, and what an exchange of q, k and v sends and receives;
+// backward own heads' gradient, a layer's input and gradient of all rows (x5), and their exchange beside that above.
+constexpr double kGroupForward = 3 + 1 + 2 * 3;
+constexpr double kGroupBackward = 1 + 5 + 2 * 5 - 2 * 3;
+
+double PartBytes(const PartLayout& part, double bytes_of_matrix) {
+  return 4.0 * static_cast<double>(part.vectors) + bytes_of_matrix * static_cast<double>(part.matrices);
 }
 
-// Floats that one sample needs in a pass without a backward.
-double ForwardOnly(double tokens, double d) { return KeptPerBlock(tokens, d) - 2 * tokens * d; }
-
-// Parameters of the first `parts` parts, and those of them that are matrices.
+// The first `parts` parts; vectors are fp32 in any precision.
 double PartsSize(const DitLayout& layout, int parts, double bytes_of_matrix) {
   double bytes = 0;
-  for (int i = 0; i < parts; ++i) {
-    const PartLayout& part = layout.parts()[static_cast<std::size_t>(i)];
-    bytes += 4.0 * static_cast<double>(part.vectors) + bytes_of_matrix * static_cast<double>(part.matrices);
+  for (int i = 0; i < parts; ++i) bytes += PartBytes(layout.parts()[static_cast<std::size_t>(i)], bytes_of_matrix);
+  return bytes;
+}
+
+// One part of each kind (stem, block, time, modulation): what passes over parts that are shared out hold at a time.
+double OneOfEachKind(const DitLayout& layout, double bytes_of_matrix) {
+  double bytes = 0;
+  for (const int part : {DitLayout::kStem, layout.block_part(0), layout.time_part(), layout.modulation_part(0)}) {
+    bytes += PartBytes(layout.parts()[static_cast<std::size_t>(part)], bytes_of_matrix);
   }
   return bytes;
 }
@@ -48,50 +66,49 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   const bool trains = role == Role::kTrainer || role == Role::kAll;
   const bool coordinates = role == Role::kCoordinator || role == Role::kAll;
   const bool bf16 = config.model.precision == ModelConfig::Precision::kBf16;
-  const int all_parts = static_cast<int>(layout.parts().size());
-  const double whole = PartsSize(layout, all_parts, 4);  // every base parameter in fp32
-  const double trained = lora ? 4.0 * static_cast<double>(layout.adapter().size()) : whole;
-  const double model_copy = PartsSize(layout, lora ? layout.used_parts(true) : all_parts, bf16 ? 2 : 4);
-  const double table = lora ? 4.0 * static_cast<double>(sigmas) * (model.num_layers * 12 + 2) * d : 0;
+  const double matrix = bf16 ? 2 : 4;
+  const double trained = 4.0 * static_cast<double>(lora ? layout.adapter().size() : layout.base().size());
+  const double model_copy = PartsSize(layout, layout.used_parts(lora), matrix);
   const double trainers = role == Role::kAll ? 1 : config.ranks.trainers;
   const double degree = role == Role::kTrainer    ? config.ranks.trainer_sp
                         : role == Role::kExplorer ? config.ranks.explorer_sp
                                                   : 1;
-  const double tokens = (image + static_cast<double>(text_tokens)) / degree;
+  const double unit = (image + static_cast<double>(text_tokens)) / degree * d;
   MemoryEstimate memory;
   memory.program = kProgramBytes + (role == Role::kAll ? 0 : kMpiBytes);
   if (role != Role::kCoordinator) {
+    memory.base = lora ? model_copy : 0;
+    if (lora) memory.table = 4.0 * static_cast<double>(sigmas) * (model.num_layers * 12 + 2) * d;
     // Two versions of what is trained: the rollout's and the evaluation's.
-    memory.weights = lora ? model_copy + table + 2 * trained : 2 * model_copy;
+    memory.weights = memory.base + memory.table + 2 * (lora ? trained : model_copy);
+    const double forward = kForwardOnly + (degree > 1 ? kGroupForward : 0);
     memory.activations =
-        config.sampler.batch * (branches * ForwardOnly(tokens, d) + (config.sampler.window_size + 5) * latent) * 4;
+        config.sampler.batch * (branches * forward * unit + (config.sampler.window_size + 5) * latent) * 4;
     // Fetched weights: all of them, and a piece in three forms.
-    if (role == Role::kExplorer) memory.control = trained + std::min(3 * trained, 48 * kMiB);
+    if (role == Role::kExplorer) memory.control = trained + std::min(3 * trained, kMessage);
     if (trains) {
-      const double blocks = config.model.recompute ? 1 : model.num_layers;
-      const double inputs = config.model.recompute ? model.num_layers * tokens * d : 0;
-      memory.activations += config.train.micro_batch *
-                            (branches * (blocks * KeptPerBlock(tokens, d) + inputs + tokens * d * 13) + 5 * latent) * 4;
+      const double kept = config.model.recompute ? kKeptPerBlock + model.num_layers : kKeptPerBlock * model.num_layers;
+      const double scratch = kBackward + (degree > 1 ? kGroupForward + kGroupBackward : 0);
+      memory.activations += config.train.micro_batch * (branches * (kept + scratch) * unit + 5 * latent) * 4;
       if (config.train.kl_beta > 0) {
-        memory.activations += config.train.micro_batch * branches * ForwardOnly(tokens, d) * 4;
+        memory.activations += config.train.micro_batch * branches * forward * unit * 4;
         if (!lora) memory.weights += model_copy;
       }
       const double arrays = config.train.ema_decay > 0 ? 4 : 3;  // master weights, moments, average
       memory.optimizer = trained * (arrays + 1) / trainers;
-      if (trainers > 1) {
-        double largest = 0;
-        for (const PartLayout& part : layout.parts()) {
-          largest = std::max(largest, 4.0 * static_cast<double>(lora ? part.adapter : part.size()));
-        }
-        memory.optimizer += lora ? trained + largest : 2 * largest;
-        if (!lora) memory.weights += config.train.shard_weights ? 2 * largest : model_copy;
+      if (trainers > 1 && lora) {
+        // The working copy, and a block's sum.
+        memory.optimizer += trained + 4.0 * static_cast<double>(layout.parts()[1].adapter);
+      } else if (trainers > 1) {
+        memory.optimizer += OneOfEachKind(layout, 4);
+        memory.weights += config.train.shard_weights ? OneOfEachKind(layout, matrix) : model_copy;
       } else if (!lora && bf16) {
         memory.weights += model_copy;
       }
       memory.optimizer_on_device = memory.optimizer;
       memory.optimizer += 2 * arrays * trained;  // gathered, and as a checkpoint's file holds them
     }
-    memory.activations *= kScratch;
+    memory.activations = kScratch * memory.activations + kForwardKernels + (trains ? kBackwardKernels : 0);
     // The decoder's largest map and weights; small models have a linear one.
     if (model.attention_head_dim == 128) {
       memory.activations += 123 * kMiB + 4.0 * config.sampler.height * config.sampler.width * 144;
@@ -100,8 +117,8 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   if (coordinates) {
     const double samples = static_cast<double>(config.group.prompts) * config.group.images;
     const double published = trained * (config.train.ema_decay > 0 ? 4 : 2);
-    // The trainer's result is put together and published.
-    const double messages = role == Role::kCoordinator ? 2 * trained : 0;
+    // The trainers' result is put together; a piece of it that comes in, and one that goes out, in three forms each.
+    const double messages = role == Role::kCoordinator ? 2 * trained + 2 * std::min(3 * trained, kMessage) : 0;
     memory.control = published + messages + 3 * samples * (config.sampler.window_size + 1) * latent * 4;
   }
   return memory;

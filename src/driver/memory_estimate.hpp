@@ -13,6 +13,8 @@ namespace spotlight {
 // Bytes of one rank.
 struct MemoryEstimate {
   double weights = 0;      // base and modulation table, and the versions of the trained weights
+  double base = 0;         // of them: the weights under an adapter, without what a modulation table replaces
+  double table = 0;        // of them: the modulation table
   double optimizer = 0;    // trainer only: its shares of master weights, gradient, moments, average; sums; checkpoint
   double activations = 0;  // of the largest batch that the rank works on, and the image decoder
   double control = 0;      // messages; coordinator: published weights, the iteration's samples

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "base/error.hpp"
 #include "io/fingerprint.hpp"
@@ -79,8 +78,7 @@ ModelFiles OpenModel(const std::string& path, const LoraSettings& lora, bool wei
   const TransformerConfig config = ReadTransformerConfig(transformer);
   model.layout = std::make_shared<const DitLayout>(config, lora);
   if (weights_needed || HasWeights(transformer)) {
-    const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
-    auto weights = std::make_shared<WeightFiles>(transformer, "diffusion_pytorch_model", threads);
+    auto weights = std::make_shared<WeightFiles>(transformer);
     model.layout->base().Check(*weights);
     for (const SafetensorsFile& file : weights->files()) read.push_back(file.path());
     model.weights = std::move(weights);

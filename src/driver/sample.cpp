@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <set>
 
@@ -36,8 +37,10 @@ PromptList SamplePrompts(const CommandLine& command, const Config& config) {
   if (command.prompts.empty()) return ReadPrompts(config.prompts.eval);
   PromptList list{{}, "--prompt", "", 0, 0};
   std::set<std::string> seen;
+  int place = 0;
   for (const std::string& text : command.prompts) {
-    if (seen.insert(text).second) list.prompts.push_back({.id = PromptId(text), .text = text});
+    ++place;
+    if (seen.insert(text).second) list.prompts.push_back({.id = PromptId(text), .text = text, .line = place});
   }
   return list;
 }
@@ -97,17 +100,22 @@ class Sampling {
   Sampler sampler_;
 };
 
-// Whether a signal asks to stop; what the leader of a group has heard counts for all.
-bool Stopping(SpGroup* group) {
-  Bytes stop(StopSignal().empty() ? 0 : 1);
-  if (group != nullptr) group->Broadcast(stop);
-  return !stop.empty();
+// Whether a member of the group wants to stop.
+bool AnyStops(SequenceGroup* group, bool own) {
+  if (group == nullptr) return own;
+  const auto size = static_cast<std::size_t>(group->size());
+  const std::vector<Index> one(size, 1);
+  const std::vector<float> send(size, own ? 1.0f : 0.0f);
+  std::vector<float> received(size);
+  group->AllToAll(send.data(), one, received.data(), one);
+  return std::any_of(received.begin(), received.end(), [](float wish) { return wish != 0.0f; });
 }
 
 std::string SampleDirectory(const Config& config, const CommandLine& command) {
   const std::string directory = RunDirectory(config, command.input);
   if (fs::exists(directory + "/grid.png") || fs::exists(directory + "/run.h5")) {
-    throw UserError("run/directory = " + directory + ": it holds results already; they are never overwritten, take "
+    throw UserError("run/directory = " + directory +
+                    ": it holds results already; they are never overwritten, take "
                     "another one (-d DIR)");
   }
   std::error_code error;
@@ -169,6 +177,7 @@ int RunSample(const CommandLine& command, World& world) {
                         list.prompts.size(), config.sampler.width, config.sampler.height, config.eval.steps,
                         config.sampler.guidance, directory));
   }
+  std::exception_ptr failure;  // to be thrown between passes only: the group's others must not wait
   {
     ModelWeights weights(model.layout, model.weights, MakePrecision(config.model),
                          NetworkSigmas(config, model.scheduler));
@@ -180,15 +189,21 @@ int RunSample(const CommandLine& command, World& world) {
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t from = 0, turn = 0; from < requests.size(); from += batch_size, ++turn) {
       if (turn % groups.size() != own_group) continue;
-      if (Stopping(group.get())) break;
+      if (AnyStops(group.get(), failure != nullptr || !StopSignal().empty())) break;
       const std::size_t end = std::min(requests.size(), from + batch_size);
-      sampling.Run({requests.begin() + static_cast<Index>(from), requests.begin() + static_cast<Index>(end)}, directory);
+      try {
+        sampling.Run({requests.begin() + static_cast<Index>(from), requests.begin() + static_cast<Index>(end)},
+                     directory);
+      } catch (const FileError&) {
+        failure = std::current_exception();
+      }
       if (world.rank() == 0) {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         LogLine(fmt::format("{}/{} images, {}", end, requests.size(), DescribeSeconds(seconds)));
       }
     }
   }
+  if (failure) std::rethrow_exception(failure);
   // Everybody's images are written, or somebody has stopped.
   bool stopped = false;
   for (const std::string& signal : world.AllGather(StopSignal())) stopped = stopped || !signal.empty();

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/weight_pieces.hpp"
+#include "driver/dispatch.hpp"
 #include "io/state_file.hpp"
 #include "rollout/schedule.hpp"
 
@@ -52,14 +53,23 @@ Worker::Worker(const Config& config, const Resources& resources, World& world, s
 }
 
 Message Worker::Call(Client& coordinator, const Message& message) {
-  return Decode(coordinator.Call(Encode(message, run_id_)), run_id_);
+  Message reply = Decode(coordinator.Call(Encode(message, run_id_)), run_id_);
+  // What the leader did alone, as scoring, has failed.
+  if (const auto* failed = std::get_if<Failed>(&reply); failed != nullptr && !leads()) {
+    throw RunFailed(failed->text, failed->exit_code);
+  }
+  return reply;
+}
+
+Message Worker::Pulled(Client& coordinator) {
+  const Pull pull{static_cast<std::uint32_t>(world_.rank()), world_.role(),
+                  static_cast<std::uint32_t>(config_.sampler.batch), busy_seconds_};
+  busy_seconds_.assign(kUses, 0.0);
+  return Call(coordinator, pull);
 }
 
 bool Worker::Turn(Client& coordinator) {
-  const Pull pull{static_cast<std::uint32_t>(world_.rank()), world_.role(),
-                  static_cast<std::uint32_t>(config_.sampler.batch), busy_seconds_};
-  const Message reply = Call(coordinator, pull);
-  busy_seconds_.assign(kUses, 0.0);
+  const Message reply = Pulled(coordinator);
   if (const auto* work = std::get_if<Work>(&reply)) {
     Denoise(coordinator, work->requests);
   } else if (const auto* train = std::get_if<Train>(&reply)) {
@@ -85,14 +95,17 @@ int Worker::Run(Client& coordinator) {
     return kExitFinished;
   } catch (const CoordinatorLost&) {
     throw;
+  } catch (const RunFailed& failed) {
+    LogWarning(failed.what());
+    return failed.exit_code();
   } catch (const std::exception& error) {
     int code = kExitInternal;
     if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
     if (dynamic_cast<const UserError*>(&error) != nullptr) code = kExitUsage;
     if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
     LogWarning(error.what());
-    if (!leads()) throw;  // the leader learns of it by the loss of this rank, and reports
-    // Straight to the coordinator: the group may be what is broken.
+    // A follower's loss is noticed. An internal error may have come in the middle of a pass: no message can follow it.
+    if (!leads() || (group_ != nullptr && code == kExitInternal)) throw;
     coordinator.Call(
         Encode(Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())}, run_id_));
     return code;

@@ -32,12 +32,16 @@ class Worker {
   // One pull and what it asks for. False: the coordinator said Finish.
   bool Turn(Client& coordinator);
 
-  // Turns until Finish. A failure here is reported to the coordinator, which tells the user; returns its exit code.
-  // Throws CoordinatorLost.
+  // Tells the coordinator who this rank is that only shares a leader's passes, over a connection of its own.
+  void Greet(Client& coordinator) { static_cast<void>(Pulled(coordinator)); }
+
+  // Turns until Finish. A leader's failure is reported to the coordinator, which tells the user, and to the others of
+  // the group; returns its exit code. Throws CoordinatorLost, and what broke a pass that others share.
   int Run(Client& coordinator);
 
  private:
   Message Call(Client& coordinator, const Message& message);
+  Message Pulled(Client& coordinator);
   void Denoise(Client& coordinator, const std::vector<Request>& requests);
   void TrainIteration(Client& coordinator, const Train& train);
   void FetchMissingWeights(Client& coordinator, const WeightKey& key);

@@ -4,11 +4,15 @@
 //
 // d 3072, 24 heads x 128, 1024 image (32 x 32) + 64 text tokens, batch 1, fp32, random weights. The block runs as a
 // model of one layer, so the embeddings of image, text and time and the output head are measured with it (0.3 % more
-// operations than the block alone). forward_backward: gradients of all weights and of the image and text inputs.
+// operations than the block alone). forward_backward: gradients of all weights and of the image and text inputs;
+// frozen: forward and backward with those of the inputs only. bf16: the same with matrices stored in bfloat16. Ours
+// computes in fp32 all the same, diffusers in bfloat16. bf16_forward_over_fp32, bf16_frozen_over_fp32: of CPU times.
 // thread_peak_gflops: the fastest of the block's own products, measured here, per second of CPU time. The shares are
 // the block's operations (products and attention, backward twice the forward) per second of CPU time over that peak.
 // Prints {"benchmark": "block", "threads": n, "forward": {"median_s", "min_s", "cpu_s"}, "forward_backward": {...},
-// "thread_peak_gflops": g, "forward_share": f, "forward_backward_share": f, "peak_mib": m}.
+// "frozen": {...}, "bf16": {"forward": {...}, "frozen": {...}}, "bf16_forward_over_fp32": f,
+// "bf16_frozen_over_fp32": f, "thread_peak_gflops": g, "forward_share": f, "forward_backward_share": f, "peak_mib": m};
+// peak_mib is that of fp32.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -76,22 +80,41 @@ void Bench(int repeats) {
                        .text = text.data(),
                        .levels = {0.5f},
                        .level_index = {0}};
-  FlatParameters memory(*layout, weights.data(), gradient.data());
   Dit dit(layout);
-  const std::vector<Seconds> forward =
-      Measure(repeats, [&] { dit.Forward(memory, input, {.last_text_branch = true}, velocity.data()); });
-  const std::vector<Seconds> both = Measure(repeats, [&] {
-    gradient.Zero();
-    dit.Forward(memory, input, {.keep = true, .last_text_branch = true}, velocity.data());
-    dit.Backward(memory, input, dvelocity.data(), {.image = dimage.data(), .text = dtext.data()});
-  });
+  const auto measure_forward = [&](Parameters& parameters) {
+    return Measure(repeats, [&] { dit.Forward(parameters, input, {.last_text_branch = true}, velocity.data()); });
+  };
+  const auto measure_both = [&](Parameters& parameters) {
+    return Measure(repeats, [&] {
+      if (parameters.Use(DitLayout::kStem).trains_base()) gradient.Zero();
+      dit.Forward(parameters, input, {.keep = true, .last_text_branch = true}, velocity.data());
+      dit.Backward(parameters, input, dvelocity.data(), {.image = dimage.data(), .text = dtext.data()});
+    });
+  };
+  FlatParameters trained(*layout, weights.data(), gradient.data()), frozen(*layout, weights.data());
+  const std::vector<Seconds> forward = measure_forward(frozen), both = measure_both(trained);
+  const std::vector<Seconds> frozen_both = measure_both(frozen);
+  const double peak_mib = PeakMebibytes();
+
+  WeightStorage rounded(*layout, Precision::kBf16);
+  {
+    std::vector<float> host(static_cast<std::size_t>(weights.size()));
+    weights.CopyToHost(host);
+    rounded.Assign(host);
+  }
+  ResidentParameters bf16(*layout, rounded);
+  const std::vector<Seconds> bf16_forward = measure_forward(bf16), bf16_both = measure_both(bf16);
   const auto share = [&](double flops, const std::vector<Seconds>& times) { return flops / LeastCpu(times) / peak; };
   fmt::print(R"({{"benchmark": "block", "threads": {}, "forward": {{{}}}, "forward_backward": {{{}}}, )"
+             R"("frozen": {{{}}}, "bf16": {{"forward": {{{}}}, "frozen": {{{}}}}}, )"
+             R"("bf16_forward_over_fp32": {:.3f}, "bf16_frozen_over_fp32": {:.3f}, )"
              R"("thread_peak_gflops": {:.1f}, "forward_share": {:.3f}, "forward_backward_share": {:.3f}, )"
              R"("peak_mib": {:.1f}}})"
              "\n",
-             KernelThreads(), TimingFields(forward), TimingFields(both), peak / 1e9, share(BlockFlops(d), forward),
-             share(3 * BlockFlops(d), both), PeakMebibytes());
+             KernelThreads(), TimingFields(forward), TimingFields(both), TimingFields(frozen_both),
+             TimingFields(bf16_forward), TimingFields(bf16_both), LeastCpu(bf16_forward) / LeastCpu(forward),
+             LeastCpu(bf16_both) / LeastCpu(frozen_both), peak / 1e9, share(BlockFlops(d), forward),
+             share(3 * BlockFlops(d), both), peak_mib);
 }
 
 }  // namespace

@@ -194,9 +194,12 @@ bool Bench(World& world, int repeats) {
     }
     const bool equal = velocity == velocity_alone && gradient == gradient_alone;
     all_equal = all_equal && equal;
+    std::string replicated;
+    if (world.rank() == 0 && degree > 1) {
+      replicated = fmt::format(R"(, "text_replicated": {})", TextReplicated(pass, degree, repeats));
+    }
+    world.AllGather("");  // the others sleep until rank 0 is done
     if (world.rank() != 0) continue;
-    const std::string replicated =
-        degree == 1 ? "" : fmt::format(R"(, "text_replicated": {})", TextReplicated(pass, degree, repeats));
     fmt::print(R"({{"benchmark": "sp", "degree": {}, "cores": {}, "create_s": {:.6f}, "exchange": {}, )"
                R"("forward": {}, "forward_backward": {}, "bit_equal": {}{}}})"
                "\n",

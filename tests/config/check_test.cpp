@@ -128,5 +128,57 @@ TEST(Check, TrainersFitIntoTheWorld) {
   EXPECT_THAT(UserErrorOf([&] { CheckRanks(config, 1); }), HasSubstr("ranks/trainers=1"));
 }
 
+TEST(Check, TrainersAreSharedOutInWholeGroups) {
+  Config config = Possible();
+  config.lora.rank = 4;
+  config.ranks.trainers = 4;
+  for (const int degree : {1, 2, 4}) {
+    config.ranks.trainer_sp = degree;
+    EXPECT_NO_THROW(CheckConfig(config)) << degree;
+  }
+  config.ranks.trainer_sp = 3;
+  EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }), AllOf(HasSubstr("ranks/trainer_sp (default) = 3 must divide"),
+                                                               HasSubstr("ranks/trainers (default) = 4")));
+}
+
+TEST(Check, SharedPassesNeedAnAdapter) {
+  EXPECT_THAT(ErrorAfter([](Config& c) {
+                c.ranks.trainers = 2;
+                c.ranks.trainer_sp = 2;
+              }),
+              AllOf(HasSubstr("ranks/trainer_sp (default) = 2 needs an adapter"), HasSubstr("set it to 1")));
+}
+
+TEST(Check, OnlyTrainedBaseWeightsAreSharedOut) {
+  Config config = Possible();
+  config.train.shard_weights = true;
+  EXPECT_NO_THROW(CheckConfig(config));
+  config.lora.rank = 4;
+  EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }),
+              AllOf(HasSubstr("train/shard_weights (default) = true"), HasSubstr("lora/rank (default) = 4")));
+}
+
+TEST(Check, AnAdapterIsTrainedAsOne) {
+  Config config = Possible();
+  config.model.adapter = "run/x/final/lora";
+  config.lora.rank = 4;
+  EXPECT_NO_THROW(CheckConfig(config));
+  config.lora.rank = 0;
+  EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }),
+              AllOf(HasSubstr("model/adapter (default) = run/x/final/lora"), HasSubstr("lora/rank (default) = 0"),
+                    HasSubstr("set lora/rank to its rank")));
+}
+
+TEST(Check, SpotRanksAreSharedOutInWholeGroups) {
+  Config config;
+  config.ranks.explorer_sp = 4;
+  EXPECT_NO_THROW(CheckRanks(config, 1));
+  EXPECT_NO_THROW(CheckRanks(config, 2)) << "no spot ranks";
+  EXPECT_NO_THROW(CheckRanks(config, 2 + 8));
+  EXPECT_THAT(
+      UserErrorOf([&] { CheckRanks(config, 2 + 5); }),
+      AllOf(HasSubstr("ranks/explorer_sp (default) = 4 must divide the 5 spot ranks"), HasSubstr("start 3 more")));
+}
+
 }  // namespace
 }  // namespace spotlight

@@ -83,10 +83,22 @@ TEST_F(CommandLineTest, RestartNeedsNoInput) {
             "run/a/checkpoints/step_000010");
 }
 
+TEST_F(CommandLineTest, SampleTakesPrompts) {
+  const char* input = input_.c_str();
+  const CommandLine line = Parse({"sample", input, "-p", "a red cat", "run/seed=1", "--prompt", "two dogs"});
+  EXPECT_EQ(line.mode, Mode::kSample);
+  EXPECT_THAT(line.prompts, ElementsAre("a red cat", "two dogs"));
+  EXPECT_THAT(line.overrides, ElementsAre("run/seed=1"));
+  EXPECT_EQ(Parse({"sample", input}).mode, Mode::kSample);
+  EXPECT_THAT(ErrorOf({input, "--prompt", "a cat"}), HasSubstr("--prompt belongs to `spotlight sample"));
+  EXPECT_THAT(ErrorOf({"sample", input, "--check"}), HasSubstr("sample takes neither --check"));
+  EXPECT_THAT(ErrorOf({"sample", input, "-r", "latest"}), HasSubstr("nor -r"));
+}
+
 TEST_F(CommandLineTest, UsageErrors) {
   const std::string usage = ErrorOf({});
   EXPECT_THAT(usage, HasSubstr("usage: spotlight INPUT.ini"));
-  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 4) << "five lines";
+  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 5) << "six lines";
   const char* input = input_.c_str();
   EXPECT_THAT(ErrorOf({"--check"}), HasSubstr("there is no input file\nusage:"));
   EXPECT_THAT(ErrorOf({input, "--dryrun"}), AllOf(HasSubstr("unknown option --dryrun"), HasSubstr("mean --dry-run?")));
