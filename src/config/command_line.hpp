@@ -21,7 +21,7 @@ struct CommandLine {
 };
 
 // Throws UserError (kExitUsage) for a mistake, with the nearest option, key or input file; without any argument the
-// message is the five lines of usage. An input file that is not there is refused here, before MPI or a GPU is touched.
+// message is the few lines of usage. An input file that is not there is refused here, before MPI or a GPU is touched.
 CommandLine ParseCommandLine(int argc, const char* const* argv);
 
 // One screen.

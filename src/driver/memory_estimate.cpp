@@ -79,8 +79,9 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   if (role != Role::kCoordinator) {
     memory.base = lora ? model_copy : 0;
     if (lora) memory.table = 4.0 * static_cast<double>(sigmas) * (model.num_layers * 12 + 2) * d;
-    // Two versions of what is trained: the rollout's and the evaluation's.
-    memory.weights = memory.base + memory.table + 2 * (lora ? trained : model_copy);
+    // What is trained, and its average, where evaluations use one.
+    const double versions = config.train.ema_decay > 0 ? 2 : 1;
+    memory.weights = memory.base + memory.table + versions * (lora ? trained : model_copy);
     const double forward = kForwardOnly + (degree > 1 ? kGroupForward : 0);
     memory.activations =
         config.sampler.batch * (branches * forward * unit + (config.sampler.window_size + 5) * latent) * 4;

@@ -91,6 +91,9 @@ ModelFiles OpenModel(const std::string& path, const LoraSettings& lora, bool wei
     read.push_back(scheduler);
   }
   const std::string vae = ModelPart(path, "vae");
+  if (vae == path && transformer != path) {
+    throw UserError(path + ": no folder vae/, the autoencoder; copy the published one here");
+  }
   model.decoder = OpenDecoder(vae, read);
   if (model.decoder == nullptr) {
     if (weights_needed) throw UserError(vae + ": no weights of the autoencoder; copy the published ones here");

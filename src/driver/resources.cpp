@@ -37,8 +37,9 @@ void LoadTexts(const Config& config, ResourceUse use, Resources& resources) {
   const std::string& embeddings = config.prompts.embeddings;
   if (use == ResourceUse::kPlan && !embeddings.empty() && !fs::exists(embeddings)) {
     resources.notes.push_back(fmt::format(
-        "{}: no embeddings yet; make them with scripts/encode_prompts.py --model {} --prompts {} {} --output {}",
-        embeddings, config.model.path, config.prompts.train, config.prompts.eval, embeddings));
+        "{}: no embeddings yet; make them with scripts/encode_prompts.py --model {} --prompts {} {} --negative \"{}\" --output {}",
+        embeddings, config.model.path, config.prompts.train, config.prompts.eval, config.sampler.negative_prompt,
+        embeddings));
     return;
   }
   resources.text = OpenTextSource(config);

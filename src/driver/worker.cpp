@@ -42,7 +42,8 @@ Worker::Worker(const Config& config, const Resources& resources, World& world, s
       run_id_(run_id),
       group_(group),
       weights_(resources.model.layout, resources.model.weights, MakePrecision(config.model),
-               config.lora.rank > 0 ? NetworkSigmas(config, resources.model.scheduler) : std::vector<float>()),
+               config.lora.rank > 0 ? NetworkSigmas(config, resources.model.scheduler) : std::vector<float>(),
+               config.train.ema_decay > 0 ? 2 : 1),  // rollout and evaluation weights of one iteration
       sampler_(config, resources.model.scheduler, resources.model.layout, {}),
       train_(WithoutConditions(resources.train)),
       eval_(WithoutConditions(resources.eval)) {
@@ -75,8 +76,9 @@ bool Worker::Turn(Client& coordinator) {
   } else if (const auto* train = std::get_if<Train>(&reply)) {
     TrainIteration(coordinator, *train);
   } else if (const auto* save = std::get_if<Save>(&reply)) {
-    const OptimizerState state = trainer_->trained().State();  // collective
-    if (trainer_group_->index() == 0) SaveOptimizerState(state, save->path);
+    const bool writes = trainer_group_->index() == 0;
+    const OptimizerState state = trainer_->trained().State(writes);  // collective
+    if (writes) SaveOptimizerState(state, save->path);
     Call(coordinator, Saved{});
   } else if (const auto* wait = std::get_if<Wait>(&reply)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
@@ -151,16 +153,17 @@ void Worker::TrainIteration(Client& coordinator, const Train& train) {
   std::vector<Request> requests;
   for (const TrainSample& sample : train.samples) requests.push_back(sample.sample.request);
   FetchMissingPrompts(coordinator, TextList::kTrain, requests);
+  // The group of the first trainer pushes the weights: every member makes the calls, its leader's are sent.
+  const bool pushes = trainer_group_->index() < (group_ == nullptr ? 1 : group_->size());
   Trained trained{train.iteration, {}, std::uint64_t{train.iteration} + 1, {}, {}};
   std::vector<float> weights, ema;
   {
     const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
     trained.metrics = trainer_->Train(train.iteration, train.samples, train_.conditions);
-    weights = trainer_->trained().Weights();  // collective
-    ema = trainer_->trained().EmaWeights();
+    weights = trainer_->trained().Weights(pushes);  // collective
+    ema = trainer_->trained().EmaWeights(pushes);
   }
-  // The group of the first trainer pushes: every member makes the calls, its leader's are sent.
-  if (trainer_group_->index() < (group_ == nullptr ? 1 : group_->size())) {
+  if (pushes) {
     const MessageCall call = [&](const Message& message) { return Call(coordinator, message); };
     PushInPieces(call, trained.next_version, false, weights);
     PushInPieces(call, trained.next_version, true, ema);

@@ -9,8 +9,8 @@
 namespace spotlight {
 
 ModelWeights::ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base,
-                           Precision precision, const std::vector<float>& sigmas)
-    : layout_(std::move(layout)), source_(std::move(base)), precision_(precision) {
+                           Precision precision, const std::vector<float>& sigmas, std::size_t versions)
+    : layout_(std::move(layout)), source_(std::move(base)), precision_(precision), versions_(versions) {
   if (!lora() && sigmas.empty()) return;
   if (!sigmas.empty()) modulation_ = std::make_unique<ModulationTable>(*layout_, *source_, precision, sigmas);
   LoadBase();
@@ -31,7 +31,7 @@ std::unique_ptr<Parameters> ModelWeights::OverBase(const float* adapter, float* 
 void ModelWeights::Put(const WeightKey& key, std::span<const float> trained) {
   SPOTLIGHT_REQUIRE(static_cast<Index>(trained.size()) == trained_layout().size(), "weights of another layout");
   entries_.remove_if([&](const Entry& entry) { return entry.key == key; });
-  if (entries_.size() < kVersions) {
+  if (entries_.size() < versions_) {
     entries_.emplace_front();
   } else {
     entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));  // the oldest one's memory

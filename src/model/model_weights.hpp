@@ -27,15 +27,15 @@ struct WeightKey {
 class ModelWeights {
  public:
   // base: the checkpoint; its names and shapes have been checked. sigmas: all that passes will see, of a base that is
-  // not trained; empty: no table.
+  // not trained; empty: no table. versions: sets that are kept at a time.
   ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base, Precision precision,
-               const std::vector<float>& sigmas);
+               const std::vector<float>& sigmas, std::size_t versions = 1);
 
   bool lora() const { return layout_->lora().rank > 0; }
   const ParameterLayout& trained_layout() const { return lora() ? layout_->adapter() : layout_->base(); }
   Precision precision() const { return precision_; }
 
-  // trained [trained_layout().size()]. Keeps the newest kVersions sets, the oldest goes.
+  // trained [trained_layout().size()]. Where all sets are taken the oldest goes.
   void Put(const WeightKey& key, std::span<const float> trained);
   bool Has(const WeightKey& key) const;
 
@@ -47,8 +47,6 @@ class ModelWeights {
   std::unique_ptr<Parameters> WithAdapter(const float* adapter, float* gradient) const;
 
  private:
-  static constexpr std::size_t kVersions = 2;  // rollout and evaluation weights of one iteration
-
   struct Entry {
     WeightKey key;
     Buffer adapter;
@@ -61,6 +59,7 @@ class ModelWeights {
   std::shared_ptr<const DitLayout> layout_;
   std::shared_ptr<const TensorSource> source_;
   Precision precision_;
+  std::size_t versions_;
   std::unique_ptr<ModulationTable> modulation_;
   std::unique_ptr<WeightStorage> base_;
   std::unique_ptr<Parameters> base_parameters_;

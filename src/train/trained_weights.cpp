@@ -203,26 +203,30 @@ void TrainedWeights::SetState(const OptimizerState& state) {
   RefreshWorkingCopy();
 }
 
-std::vector<float> TrainedWeights::Gather(const Buffer& own) const {
+std::vector<float> TrainedWeights::Gather(const Buffer& own, bool keep) const {
   std::vector<float> shares(static_cast<std::size_t>(own.size()));
   own.CopyToHost(shares);
   if (alone() || own.size() == 0) return shares;
-  std::vector<float> whole(static_cast<std::size_t>(model_.trained_layout().size()));
+  std::vector<float> whole, passing;
+  if (keep) whole.resize(static_cast<std::size_t>(model_.trained_layout().size()));
   for (const Range& range : ranges_) {
     const ShareRange share = Own(range);
-    const std::span<float> values(whole.data() + range.offset, static_cast<std::size_t>(range.size));
+    if (!keep) passing.resize(static_cast<std::size_t>(range.size));
+    const std::span<float> values(keep ? whole.data() + range.offset : passing.data(),
+                                  static_cast<std::size_t>(range.size));
     std::copy_n(shares.begin() + range.own_offset, share.size(), values.begin() + share.begin);
     group_.GatherShards(values);
   }
   return whole;
 }
 
-OptimizerState TrainedWeights::State() const {
-  return {Gather(weights_), Gather(first_moment_), Gather(second_moment_), Gather(ema_), updates_};
+OptimizerState TrainedWeights::State(bool keep) const {
+  return {Gather(weights_, keep), Gather(first_moment_, keep), Gather(second_moment_, keep), Gather(ema_, keep),
+          updates_};
 }
 
-std::vector<float> TrainedWeights::Weights() const { return Gather(weights_); }
-std::vector<float> TrainedWeights::EmaWeights() const { return Gather(ema_); }
+std::vector<float> TrainedWeights::Weights(bool keep) const { return Gather(weights_, keep); }
+std::vector<float> TrainedWeights::EmaWeights(bool keep) const { return Gather(ema_, keep); }
 
 Parameters& TrainedWeights::parameters() { return *parameters_; }
 

@@ -37,7 +37,8 @@ class TrainedWeights {
   ~TrainedWeights();
 
   void SetState(const OptimizerState& state);
-  OptimizerState State() const;  // whole on every trainer
+  // keep: the whole on this trainer; others take part, and get nothing.
+  OptimizerState State(bool keep = true) const;
   // A state before the first update.
   static OptimizerState InitialState(const Config& config, std::vector<float> weights);
 
@@ -49,8 +50,8 @@ class TrainedWeights {
   // Clips the gradient, one AdamW update, the average, and the working copy. Returns the gradient's norm before.
   double Update();
 
-  std::vector<float> Weights() const;     // whole, fp32
-  std::vector<float> EmaWeights() const;  // whole; empty: no average is kept
+  std::vector<float> Weights(bool keep = true) const;     // whole, fp32
+  std::vector<float> EmaWeights(bool keep = true) const;  // whole; empty: no average is kept
 
  private:
   class PassParameters;
@@ -62,7 +63,7 @@ class TrainedWeights {
   ShareRange Own(const Range& range) const { return ShareOf(range.size, group_.index(), group_.size()); }
   std::span<const Range> RangesOf(int part) const;
   bool alone() const { return group_.size() == 1; }
-  std::vector<float> Gather(const Buffer& own) const;
+  std::vector<float> Gather(const Buffer& own, bool keep) const;
   void TakeShares(const std::vector<float>& whole, Buffer& own) const;
   void RefreshWorkingCopy();
 
