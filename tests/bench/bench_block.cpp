@@ -53,8 +53,8 @@ double GemmPeak(Index d) {
   Buffer y(kRows * 4 * d);
   double peak = 0;
   for (const auto& [in, out] : {std::pair{d, d}, {d, 3 * d}, {d, 4 * d}, {4 * d, d}}) {
-    const std::vector<Seconds> times =
-        Measure(5, [&] { LinearForward(kRows, in, out, x.data(), in, {.fp32 = weight.data()}, nullptr, y.data(), out); });
+    const std::vector<Seconds> times = Measure(
+        5, [&] { LinearForward(kRows, in, out, x.data(), in, {.fp32 = weight.data()}, nullptr, y.data(), out); });
     const double flops = 2.0 * static_cast<double>(kRows * in * out);
     peak = std::max(peak, flops / LeastCpu(times));
   }

@@ -63,8 +63,8 @@ std::string Exchange(SequenceGroup& group) {
   };
   const std::vector<float> send(sum(send_counts), 1);
   std::vector<float> receive(sum(receive_counts));
-  const double least = LeastWall(
-      Measure(kRepeats, [&] { group.AllToAll(send.data(), send_counts, receive.data(), receive_counts); }));
+  const double least =
+      LeastWall(Measure(kRepeats, [&] { group.AllToAll(send.data(), send_counts, receive.data(), receive_counts); }));
   Meet(group);
   const std::size_t bytes = std::min(send.size(), receive.size()) * sizeof(float);
   const double copy = LeastWall(Measure(kRepeats, [&] { std::memcpy(receive.data(), send.data(), bytes); }));

@@ -33,15 +33,15 @@ class Losses(RunTest):
         result = run([INPUT, "-d", cls.gold], cls.SETTINGS, 5)
         assert result.code == FINISHED, result
 
-    def interrupt(self, directory, act):
+    def interrupt(self, directory, act, code=STOPPED, seconds=SOON):
         """Acts after two iterations; what the run then does, with the seconds since."""
         process = sr.start(sr.command([INPUT, "-d", directory], dict(self.SETTINGS, **{"run/iterations": 500}), 7))
         sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
         began = sr.time.monotonic()
         act(process)
         result = sr.wait(process, began)
-        self.assert_code(STOPPED, result)
-        self.assertLess(result.seconds, SOON, str(result))
+        self.assert_code(code, result)
+        self.assertLess(result.seconds, seconds, str(result))
         self.assertEqual(sr.processes(directory), {}, "orphans")
         return result
 
@@ -91,6 +91,25 @@ class Losses(RunTest):
         told = [line for line in (result.out + result.err).splitlines() if "the judge has no idea" in line]
         self.assertEqual(len(told), 1, str(result))
         self.assertEqual(sr.processes(self.folder / "run"), {}, "orphans")
+
+    def test_leader_that_cannot_write(self):
+        directory = self.folder / "run"
+
+        def block(_process):
+            (directory / "checkpoints").rename(self.folder / "moved")
+            (directory / "checkpoints").write_text("in the way", encoding="utf-8")
+
+        result = self.interrupt(directory, block, code=FILE_SYSTEM)
+        # Trainer or coordinator, whoever writes first.
+        told = [line for line in (result.out + result.err).splitlines() if f"{directory}/checkpoints/" in line]
+        self.assertEqual(len(told), 1, str(result))
+
+    def test_stopped_follower(self):
+        directory = self.folder / "run"
+        result = self.interrupt(
+            directory, lambda _process: os.kill(sr.processes(directory)[6], signal.SIGSTOP), seconds=2 * SOON
+        )
+        self.assertIn("rank 6 (explorer) is lost", result.out + result.err)
 
 
 if __name__ == "__main__":

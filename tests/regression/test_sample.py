@@ -182,8 +182,8 @@ class Adapters(RunTest):
         for changed, *texts in cases:
             for ranks in (0, 3):
                 self.assert_refused(run([INPUT, "-d", directory], {**settings, **changed}, ranks), *texts)
-        self.refused({"model/adapter": self.files / "pytorch_lora_weight.safetensors"}, "no such file",
-                     "did you mean", "pytorch_lora_weights.safetensors?")
+        typo = {"model/adapter": self.files / "pytorch_lora_weight.safetensors"}
+        self.refused(typo, "no such file", "did you mean", "pytorch_lora_weights.safetensors?")
         self.refused({"model/adapter": self.files.parent / "lor"}, "no such file", "lora?")
 
     def test_adapter_of_another_base(self):

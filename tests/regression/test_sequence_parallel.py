@@ -85,10 +85,12 @@ class SequenceParallel(RunTest):
         self.assert_refused(run([INPUT, "-d", self.folder / "run"], merged, ranks), *texts)
 
     def test_degrees_that_do_not_fit(self):
-        self.refused(5, {"ranks/explorer_sp": 3}, "ranks/explorer_sp = 3", "must divide the 4 attention heads", "1, 2, 4")
-        self.refused(4, {"ranks/trainers": 3, "ranks/trainer_sp": 3}, "ranks/trainer_sp = 3", "4 attention heads", "1, 2, 4")
-        self.refused(5, {"ranks/explorer_sp": 2}, "ranks/explorer_sp (command line) = 2", "3 spot ranks", "start 1 more")
-        self.refused(4, {"ranks/trainers": 3, "ranks/trainer_sp": 2}, "ranks/trainer_sp (command line) = 2", "must divide")
+        heads = ("must divide the 4 attention heads", "1, 2, 4")
+        three = {"ranks/trainers": 3}
+        self.refused(5, {"ranks/explorer_sp": 3}, "ranks/explorer_sp = 3", *heads)
+        self.refused(4, {**three, "ranks/trainer_sp": 3}, "ranks/trainer_sp = 3", *heads)
+        self.refused(5, {"ranks/explorer_sp": 2}, "explorer_sp (command line) = 2", "3 spot ranks", "start 1 more")
+        self.refused(4, {**three, "ranks/trainer_sp": 2}, "ranks/trainer_sp (command line) = 2", "must divide")
         self.refused(4, {**SHARED, "lora/rank": 0}, "ranks/trainer_sp (command line) = 2", "lora/rank > 0")
         self.assertFalse((self.folder / "run").exists())
 

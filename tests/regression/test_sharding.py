@@ -1,11 +1,11 @@
-"""Trainers that share out optimizer state, or the weights as well, train the same; checkpoints fit any number of them."""
+"""Trainers that share out optimizer state, or weights as well, train the same; checkpoints fit any number of them."""
 
 import unittest
 
 import spotlight_run as sr
 from spotlight_run import FINISHED, RunTest, train
 
-# 16 pairs in two updates of 8, four of them in a pass by three trainers: 4 + 4 + 0, so that one of them skips.
+# 16 pairs in two updates of 8, four to a pass of three trainers: 4 + 4 + 0, so that one of them skips.
 THREE = {"ranks__trainers": 3, "train__micro_batch": 4, "run__iterations": 2, "lora__rank": 0}
 
 
@@ -34,8 +34,8 @@ class Sharding(RunTest):
 
     def test_unlike_passes_and_clipped_pairs(self):
         # 16 pairs in 3 updates of 5, 5 and 6 pairs, two to a pass; large steps, so that many are clipped later on.
-        self.compare(train__micro_batch=2, train__updates=3, train__lr=0.01, sampler__guidance=2.0,
-                     sampler__negative_prompt="a photo of a")
+        guided = {"sampler__guidance": 2.0, "sampler__negative_prompt": "a photo of a"}
+        self.compare(train__micro_batch=2, train__updates=3, train__lr=0.01, **guided)
         row = sr.history(self.folder / "whole")[0]
         self.assertGreater(row["policy_clip_frac_high"] + row["policy_clip_frac_low"], 0.1)
 

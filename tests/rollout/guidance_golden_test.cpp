@@ -8,6 +8,7 @@
 #include "kernels/latents.hpp"
 #include "kernels/sde_step.hpp"
 #include "model/guided_velocity.hpp"
+#include "model/qwen_vae.hpp"
 #include "model/weight_storage.hpp"
 #include "rollout/schedule.hpp"
 #include "tests/model/golden.hpp"
@@ -48,8 +49,8 @@ TEST(GuidanceGolden, EveryScale) {
   EXPECT_GE(scales, 1);
 }
 
-// Guided ODE steps of the whole model: latents after each.
-TEST(PipelineGolden, LatentsAfterEachStep) {
+// Guided ODE steps of the whole model: latents after each, and what the decoder makes of the last.
+TEST(PipelineGolden, LatentsAfterEachStepAndImage) {
   const std::string dir = GoldenDir();
   if (!InGoldenSet(dir + "/pipeline.safetensors")) return;
   const SafetensorsFile file(dir + "/pipeline.safetensors");
@@ -80,6 +81,18 @@ TEST(PipelineGolden, LatentsAfterEachStep) {
     x.CopyToHost(host);
     EXPECT_CLOSE(host, file.Read(fmt::format("latents_after_step{}", i)).data, 1e-5, 2e-5, i);
   }
+  const std::string vae = dir + "/vae";
+  if (!InGoldenSet(vae + "/diffusion_pytorch_model.safetensors")) return;
+  std::vector<float> packed(static_cast<std::size_t>(n));
+  x.CopyToHost(packed);
+  const QwenVae decoder(ReadVaeConfig(vae), WeightMapSource(ReadWeights(vae), vae));
+  const Image image = decoder.Decode(packed, shape.height, shape.width);
+  const HostTensor golden = file.Read("image");  // channels first
+  ASSERT_EQ(golden.shape, (Shape{1, 3, image.height, image.width}));
+  const std::size_t size = static_cast<std::size_t>(image.height) * static_cast<std::size_t>(image.width);
+  std::vector<float> turned(3 * size);
+  for (std::size_t i = 0; i < turned.size(); ++i) turned[i] = image.rgb[i % size * 3 + i / size];
+  EXPECT_CLOSE(turned, golden.data, 1e-5, 3e-5, "image");
 }
 
 }  // namespace
