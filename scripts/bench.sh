@@ -74,6 +74,10 @@ bench() {
         ours load "$model/transformer" $to 5
         theirs safetensors_load "$model/transformer" --to $to --repeats 5
         compare safetensors
+        export THP_MEM_ALLOC_ENABLE=1
+        theirs safetensors_load "$model/transformer" --to $to --repeats 5
+        compare "safetensors with THP_MEM_ALLOC_ENABLE=1"
+        unset THP_MEM_ALLOC_ENABLE
       done
       ;;
     sp)

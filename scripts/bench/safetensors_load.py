@@ -4,9 +4,10 @@
 
 Every tensor ends in memory of its own, as ours does: load_file alone maps the file and reads nothing, so .float() and
 (to bf16) .to(bfloat16) or .clone() follow. Each repeat is a process of its own, since a run loads once, into memory
-that is new; the first, which brings the files into memory, is not counted. PyTorch is told to use the system's large
-pages, as ours does: most of the time goes into new memory, and without them it takes three times as long. Prints one
-JSON line for compare.py; peak_mib is the largest resident size less that before.
+that is new; the first, which brings the files into memory, is not counted. Most of the time goes into new memory. Ours
+asks the system for its large pages; PyTorch does so only if THP_MEM_ALLOC_ENABLE=1 is in the environment, and takes
+three times as long without. Prints one JSON line for compare.py; peak_mib is the largest resident size less that
+before.
 """
 
 import argparse
@@ -16,8 +17,6 @@ import pathlib
 import resource
 import statistics
 import time
-
-os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # PyTorch reads it when it is loaded
 
 import torch
 from safetensors.torch import load_file
