@@ -112,11 +112,10 @@ bool AnyStops(SequenceGroup* group, bool own) {
 }
 
 std::string SampleDirectory(const Config& config, const CommandLine& command) {
-  const std::string directory = RunDirectory(config, command.input);
+  std::string directory = RunDirectory(config, command.input);
   if (fs::exists(directory + "/grid.png") || fs::exists(directory + "/run.h5")) {
     throw UserError("run/directory = " + directory +
-                    ": it holds results already; they are never overwritten, take "
-                    "another one (-d DIR)");
+                    ": it holds results already; they are never overwritten, take another one (-d DIR)");
   }
   std::error_code error;
   fs::create_directories(directory, error);

@@ -172,7 +172,8 @@ TEST(Bfloat16, RoundsTheWeightsAndNothingElse) {
   model.layout->base().Load(WeightMapSource(widened, "rounded"), flat);
   WeightStorage reference(*model.layout, Precision::kFp32);
   reference.Assign(flat);
-  const Buffer image = Case::Fill(std::vector<float>(12 * 16, 0.5f)), text = Case::Fill(std::vector<float>(3 * 48, 0.25f));
+  const Buffer image = Case::Fill(std::vector<float>(12 * 16, 0.5f)),
+               text = Case::Fill(std::vector<float>(3 * 48, 0.25f));
   const DitInput input{.text_tokens = {3},
                        .images = {{1, 3, 4}},
                        .image = image.data(),

@@ -44,8 +44,10 @@ std::shared_ptr<const DitLayout> Layout(int heads, int rank) {
   config.out_channels = 2;
   config.joint_attention_dim = kTextWidth;
   return std::make_shared<const DitLayout>(
-      config, LoraSettings{rank, 2.0 * rank, {"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_v_proj",
-                                              "img_mlp.net.0.proj", "img_mlp.net.2", "txt_mlp.net.2"}});
+      config, LoraSettings{rank,
+                           2.0 * rank,
+                           {"to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_v_proj", "img_mlp.net.0.proj",
+                            "img_mlp.net.2", "txt_mlp.net.2"}});
 }
 
 struct Result {
