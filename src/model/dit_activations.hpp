@@ -7,11 +7,19 @@
 
 #include "kernels/attention.hpp"
 #include "kernels/buffer.hpp"
+#include "kernels/norm.hpp"
 #include "model/dit.hpp"
 #include "model/modulation.hpp"
 #include "model/token_shards.hpp"
 
 namespace spotlight {
+
+inline constexpr float kNormEps = 1e-6f;  // of every normalisation in the transformer
+
+// The part `which` (0..5: shift1, scale1, gate1, shift2, scale2, gate2) of a table [levels, 6d].
+inline Modulation ModulationPart(const float* table, Index which, Index d, const std::vector<int>& level_index) {
+  return {table + which * d, 6 * d, level_index.data()};
+}
 
 struct StreamActivations {
   Buffer modulation_values;           // [U, 6d], unless a table has them

@@ -12,12 +12,6 @@
 namespace spotlight {
 namespace {
 
-constexpr float kEps = 1e-6f;
-
-Modulation Part(const float* table, Index which, Index d, const std::vector<int>& level_index) {
-  return {table + which * d, 6 * d, level_index.data()};
-}
-
 // With frozen base weights nothing behind the modulation is trained: its gradient is not wanted.
 ModulationGradient GradientPart(Buffer& table, Index which, Index d, const std::vector<int>& level_index, bool wanted) {
   return {wanted ? table.data() + which * d : nullptr, 6 * d, level_index.data()};
@@ -133,16 +127,16 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
   const auto after_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
                                    Buffer& dattention, Stream stream) {
     const TokenRows tokens = act.shards.rows(stream);
-    GatedResidualBackward(tokens, d, Part(s.modulation, 5, d, index), s.mlp_out.data(), dx.data(), act.dbranch.data(),
-                          GradientPart(dmodulation, 5, d, index, base_wanted));
+    GatedResidualBackward(tokens, d, ModulationPart(s.modulation, 5, d, index), s.mlp_out.data(), dx.data(),
+                          act.dbranch.data(), GradientPart(dmodulation, 5, d, index, base_wanted));
     linear(layers.mlp_down, s.mlp_act, act.dbranch, act.dhidden.data(), stream);
     GeluBackward(tokens.rows() * 4 * d, s.mlp_hidden.data(), act.dhidden.data(), act.dhidden.data());
     linear(layers.mlp_up, s.normed2, act.dhidden, act.dnormed.data(), stream);
     LayerNormModulateBackward(tokens, d, s.middle.data(), s.mean2.data(), s.rstd2.data(),
-                              Part(s.modulation, 4, d, index), act.dnormed.data(), dx.data(),
+                              ModulationPart(s.modulation, 4, d, index), act.dnormed.data(), dx.data(),
                               GradientPart(dmodulation, 3, d, index, base_wanted),
                               GradientPart(dmodulation, 4, d, index, base_wanted));
-    GatedResidualBackward(tokens, d, Part(s.modulation, 2, d, index), s.attention_out.data(), dx.data(),
+    GatedResidualBackward(tokens, d, ModulationPart(s.modulation, 2, d, index), s.attention_out.data(), dx.data(),
                           act.dbranch.data(), GradientPart(dmodulation, 2, d, index, base_wanted));
     linear(layers.out, s.attention, act.dbranch, dattention.data(), stream);
   };
@@ -159,12 +153,13 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
                                     Stream stream, const Buffer& cos, const Buffer& sin) {
     float* dnorm_q = base_wanted ? memory.vectors_gradient + layers.norm_q : nullptr;
     float* dnorm_k = base_wanted ? memory.vectors_gradient + layers.norm_k : nullptr;
-    QkRopeBackward({text, image, stream == Stream::kImage, act.shards.first_token(stream).data(), heads, head, kEps},
-                   s.qkv.data(), memory.vectors + layers.norm_q, memory.vectors + layers.norm_k, cos.data(), sin.data(),
-                   dq.data(), dk.data(), dv.data(), act.dqkv.data(), dnorm_q, dnorm_k);
+    QkRopeBackward(
+        {text, image, stream == Stream::kImage, act.shards.first_token(stream).data(), heads, head, kNormEps},
+        s.qkv.data(), memory.vectors + layers.norm_q, memory.vectors + layers.norm_k, cos.data(), sin.data(), dq.data(),
+        dk.data(), dv.data(), act.dqkv.data(), dnorm_q, dnorm_k);
     linear(layers.qkv, s.normed1, act.dqkv, act.dnormed.data(), stream);
     LayerNormModulateBackward(act.shards.rows(stream), d, s.input.data(), s.mean1.data(), s.rstd1.data(),
-                              Part(s.modulation, 1, d, index), act.dnormed.data(), dx.data(),
+                              ModulationPart(s.modulation, 1, d, index), act.dnormed.data(), dx.data(),
                               GradientPart(dmodulation, 0, d, index, base_wanted),
                               GradientPart(dmodulation, 1, d, index, base_wanted));
   };

@@ -11,16 +11,9 @@
 namespace spotlight {
 namespace {
 
-constexpr float kEps = 1e-6f;
-
 void Upload(const std::vector<float>& host, Buffer& buffer) {
   buffer.Resize(static_cast<Index>(host.size()));
   buffer.CopyFromHost(host);
-}
-
-// The part `which` (0..5: shift1, scale1, gate1, shift2, scale2, gate2) of a [U, 6d] table.
-Modulation Part(const float* table, Index which, Index d, const std::vector<int>& level_index) {
-  return {table + which * d, 6 * d, level_index.data()};
 }
 
 void UpdateRope(const TransformerConfig& config, const DitInput& input, RopeBuffers& rope) {
@@ -59,7 +52,7 @@ void Dit::ProjectText(Parameters& parameters, Index rows, const float* text, flo
   const PartMemory stem = parameters.Use(DitLayout::kStem);
   act.text_normed.Resize(rows * width);
   act.text_rstd.Resize(rows);
-  RmsNormForward(rows, width, kEps, text, stem.vectors + layout_->text_norm, act.text_normed.data(),
+  RmsNormForward(rows, width, kNormEps, text, stem.vectors + layout_->text_norm, act.text_normed.data(),
                  act.text_rstd.data());
   act.linear.Forward(layout_->text_in, stem, 0, rows, act.text_normed.data(), projected);  // [rows, d]
 }
@@ -94,7 +87,8 @@ void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOption
   for (Buffer* buffer : {&act.final_mean, &act.final_rstd}) buffer->Resize(rows);
   act.normed_out.Resize(rows * d);
   // Here the scale comes first, unlike in the blocks.
-  LayerNormModulateForward(images, d, kEps, act.image.data(), {act.final_modulation + d, 2 * d, act.level_index.data()},
+  LayerNormModulateForward(images, d, kNormEps, act.image.data(),
+                           {act.final_modulation + d, 2 * d, act.level_index.data()},
                            {act.final_modulation, 2 * d, act.level_index.data()}, act.normed_out.data(),
                            act.final_mean.data(), act.final_rstd.data());
   act.linear.Forward(layout_->proj_out, parameters.Use(DitLayout::kStem), 0, rows, act.normed_out.data(), velocity);
@@ -171,11 +165,11 @@ void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& 
       s.input.Resize(rows * d);
       CopyFloats(x.data(), s.input.data(), rows * d);
     }
-    LayerNormModulateForward(tokens, d, kEps, x.data(), Part(s.modulation, 0, d, act.level_index),
-                             Part(s.modulation, 1, d, act.level_index), s.normed1.data(), s.mean1.data(),
+    LayerNormModulateForward(tokens, d, kNormEps, x.data(), ModulationPart(s.modulation, 0, d, act.level_index),
+                             ModulationPart(s.modulation, 1, d, act.level_index), s.normed1.data(), s.mean1.data(),
                              s.rstd1.data());
     linear(stream.qkv, rows, s.normed1, s.qkv);  // [X, 3d]
-    QkRopeForward({text, image, which == Stream::kImage, act.shards.first_token(which).data(), heads, head, kEps},
+    QkRopeForward({text, image, which == Stream::kImage, act.shards.first_token(which).data(), heads, head, kNormEps},
                   s.qkv.data(), memory.vectors + stream.norm_q, memory.vectors + stream.norm_k, cos.data(), sin.data(),
                   q.data(), k.data(), v.data());
   };
@@ -192,18 +186,19 @@ void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& 
     for (Buffer* buffer : {&s.mean2, &s.rstd2}) buffer->Resize(rows);
     for (Buffer* buffer : {&s.mlp_hidden, &s.mlp_act}) buffer->Resize(rows * 4 * d);
     linear(stream.out, rows, s.attention, s.attention_out);
-    GatedResidualForward(tokens, d, Part(s.modulation, 2, d, act.level_index), s.attention_out.data(), x.data());
+    GatedResidualForward(tokens, d, ModulationPart(s.modulation, 2, d, act.level_index), s.attention_out.data(),
+                         x.data());
     if (act.options.keep) {
       s.middle.Resize(rows * d);
       CopyFloats(x.data(), s.middle.data(), rows * d);
     }
-    LayerNormModulateForward(tokens, d, kEps, x.data(), Part(s.modulation, 3, d, act.level_index),
-                             Part(s.modulation, 4, d, act.level_index), s.normed2.data(), s.mean2.data(),
+    LayerNormModulateForward(tokens, d, kNormEps, x.data(), ModulationPart(s.modulation, 3, d, act.level_index),
+                             ModulationPart(s.modulation, 4, d, act.level_index), s.normed2.data(), s.mean2.data(),
                              s.rstd2.data());
     linear(stream.mlp_up, rows, s.normed2, s.mlp_hidden);  // [X, 4d]
     GeluForward(rows * 4 * d, s.mlp_hidden.data(), s.mlp_act.data());
     linear(stream.mlp_down, rows, s.mlp_act, s.mlp_out);
-    GatedResidualForward(tokens, d, Part(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
+    GatedResidualForward(tokens, d, ModulationPart(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
   };
   after_attention(layout.image, block.image, act.image, image);
   if (text_used) after_attention(layout.text, block.text, act.text, text);

@@ -40,7 +40,9 @@ class DispatchTest : public testing::Test {
                      {{1, Role::kTrainer}, {2, Role::kExplorer}},
                      kRunId,
                      server_,
-                     [](const FetchPrompts& fetch) { return Prompts{fetch.list, {}}; },
+                     [](const FetchPrompts& fetch) {
+                       return Prompts{fetch.list, {}};
+                     },
                      3};
 };
 
