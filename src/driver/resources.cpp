@@ -36,11 +36,7 @@ void LoadTexts(const Config& config, ResourceUse use, Resources& resources) {
   resources.eval = ReadPrompts(config.prompts.eval);
   const std::string& embeddings = config.prompts.embeddings;
   if (use == ResourceUse::kPlan && !embeddings.empty() && !fs::exists(embeddings)) {
-    resources.notes.push_back(
-        fmt::format("{}: no embeddings yet; make them with scripts/encode_prompts.py --model {} --prompts {} {} "
-                    "--negative \"{}\" --output {}",
-                    embeddings, config.model.path, config.prompts.train, config.prompts.eval,
-                    config.sampler.negative_prompt, embeddings));
+    resources.notes.push_back(embeddings + ": no embeddings yet; make them with " + EncodeCommand(config));
     return;
   }
   resources.text = OpenTextSource(config);

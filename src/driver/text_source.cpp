@@ -54,15 +54,25 @@ void TextEmbeddings::Require(const PromptList& prompts) const {
   file_.RequireAll(texts, prompts.path);
 }
 
+std::string EncodeCommand(const Config& config) {
+  const std::string& output = config.prompts.embeddings;
+  return "scripts/encode_prompts.py --model " + config.model.path + " --prompts " + config.prompts.train + " " +
+         config.prompts.eval + " --negative \"" + config.sampler.negative_prompt + "\" --output " +
+         (output.empty() ? "embeddings.safetensors" : output);
+}
+
 std::unique_ptr<TextSource> OpenTextSource(const Config& config) {
-  if (!config.prompts.embeddings.empty()) return std::make_unique<TextEmbeddings>(config.prompts.embeddings);
+  const std::string& embeddings = config.prompts.embeddings;
+  if (!embeddings.empty()) {
+    if (std::filesystem::exists(embeddings)) return std::make_unique<TextEmbeddings>(embeddings);
+    throw UserError("prompts/embeddings = " + embeddings + ": no such file or folder; it is made with " +
+                    EncodeCommand(config));
+  }
   const std::string encoder = ModelPart(config.model.path, "text_encoder");
   if (std::filesystem::exists(encoder + "/vocabulary.json")) return std::make_unique<TextTable>(encoder);
   throw UserError("prompts/embeddings is not given, and " + encoder +
-                  " has no vocabulary.json: a language model's embeddings are made beforehand, with "
-                  "scripts/encode_prompts.py --model " +
-                  config.model.path + " --prompts " + config.prompts.train + " " + config.prompts.eval +
-                  " --output embeddings.safetensors");
+                  " has no vocabulary.json: a language model's embeddings are made beforehand, with " +
+                  EncodeCommand(config));
 }
 
 }  // namespace spotlight

@@ -52,6 +52,9 @@ class TextEmbeddings : public TextSource {
   EmbeddingFile file_;
 };
 
+// The command that makes the embeddings which `config` asks for.
+std::string EncodeCommand(const Config& config);
+
 // What `config` names: prompts/embeddings, or else the table in the model folder's part `text_encoder`.
 std::unique_ptr<TextSource> OpenTextSource(const Config& config);
 
