@@ -24,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
@@ -207,8 +208,10 @@ TEST_F(CommandTermTest, OutputThatIsNotOneLinePerImage) {
   const Image big{512, 512, std::vector<float>(std::size_t{3} * 512 * 512)};
   EXPECT_THAT([&] { CommandJudge("read -r line; echo 1; sleep 60", kPlenty).Judge("dog", big); },
               ThrowsMessage<FileError>(HasSubstr("answered \"1\" before it had read the whole image")));
+  // Its word may be there before the image is offered, or come meanwhile.
   EXPECT_THAT([&] { CommandJudge("exec <&-; echo 1; sleep 60", kPlenty).Judge("dog", big); },
-              ThrowsMessage<FileError>(HasSubstr("answered \"1\" before it had read the whole image")));
+              ThrowsMessage<FileError>(AnyOf(HasSubstr("answered \"1\" before it had read the whole image"),
+                                             HasSubstr("wrote \"1\" that no image asked for"))));
   EXPECT_THAT([] { JudgeDog("yes | tr -d '\\n'"); },
               ThrowsMessage<FileError>(AllOf(HasSubstr("a line without end"), HasSubstr("yyy...\""),
                                              Not(HasSubstr(std::string(201, 'y'))))));
