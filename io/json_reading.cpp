@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
+#include "io/missing_file.hpp"
 
 namespace spotlight {
 
@@ -53,21 +54,6 @@ json ParseJsonObject(std::string_view text, const std::string& place) {
 json ReadJsonFile(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) throw UserError(MissingFileMessage(path));
   return ParseJsonObject(ReadWholeFile(path), path);
-}
-
-std::string MissingFileMessage(const std::string& path) {
-  const std::filesystem::path p(path);
-  const std::filesystem::path folder = p.has_parent_path() ? p.parent_path() : std::filesystem::path(".");
-  std::error_code code;
-  if (!std::filesystem::is_directory(folder, code)) {
-    return fmt::format("{}: no such file; the folder {} does not exist", path, folder.string());
-  }
-  std::vector<std::string> present;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
-    present.push_back(entry.path().filename().string());
-  }
-  const std::string nearest = NearestName(p.filename().string(), present);
-  return path + ": no such file" + (nearest.empty() ? "" : "; did you mean " + (folder / nearest).string() + "?");
 }
 
 int IntOr(const json& object, const std::string& place, const char* key, int fallback, int low, int high) {

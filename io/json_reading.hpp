@@ -18,9 +18,6 @@ nlohmann::json ParseJsonObject(std::string_view text, const std::string& place);
 // Parses the file; UserError if it is missing (with the nearest name in its folder) or not a JSON object.
 nlohmann::json ReadJsonFile(const std::string& path);
 
-// "<path>: no such file", and the nearest name in its folder if there is one.
-std::string MissingFileMessage(const std::string& path);
-
 // The integer at `key` in [low, high], or `fallback` if the key is absent. `place` starts the message.
 int IntOr(const nlohmann::json& object, const std::string& place, const char* key, int fallback, int low, int high);
 double NumberOr(const nlohmann::json& object, const std::string& place, const char* key, double fallback);

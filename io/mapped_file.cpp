@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "io/json_reading.hpp"
+#include "io/missing_file.hpp"
 
 namespace spotlight {
 

@@ -7,6 +7,7 @@
 
 #include "io/atomic_file.hpp"
 #include "io/json_reading.hpp"
+#include "io/missing_file.hpp"
 
 namespace spotlight {
 namespace {

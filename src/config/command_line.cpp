@@ -111,7 +111,8 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
 
 bool NeedsInput(CommandLine::Mode mode) {
   using Mode = CommandLine::Mode;
-  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kSample || mode == Mode::kCheck || mode == Mode::kDryRun;
+  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kSample || mode == Mode::kCheck ||
+         mode == Mode::kDryRun;
 }
 
 }  // namespace

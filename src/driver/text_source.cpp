@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "driver/model_files.hpp"
 #include "io/json_file.hpp"
+#include "io/missing_file.hpp"
 #include "io/safetensors.hpp"
 
 namespace spotlight {
@@ -65,7 +66,7 @@ std::unique_ptr<TextSource> OpenTextSource(const Config& config) {
   const std::string& embeddings = config.prompts.embeddings;
   if (!embeddings.empty()) {
     if (std::filesystem::exists(embeddings)) return std::make_unique<TextEmbeddings>(embeddings);
-    throw UserError("prompts/embeddings = " + embeddings + ": no such file or folder; it is made with " +
+    throw UserError("prompts/embeddings: " + MissingFileMessage(embeddings) + ". It is made with " +
                     EncodeCommand(config));
   }
   const std::string encoder = ModelPart(config.model.path, "text_encoder");

@@ -135,7 +135,8 @@ def test_prompts_without_embedding_are_named_with_the_command(folder):
            more, "--output", folder / "embeddings.safetensors")
     negative = {"sampler__negative_prompt": "blurry"}
     expect(refusal(folder, **negative), "blurry", "scripts/encode_prompts.py")
-    expect(refusal(folder, prompts__embeddings=folder / "embedding.safetensors"), "no such file", "embeddings.safetens")
+    missing = refusal(folder, prompts__embeddings=folder / "embedding.safetensors")
+    expect(missing, "no such file", "embeddings.safetensors?", "scripts/encode_prompts.py")
 
 
 @pytest.fixture
