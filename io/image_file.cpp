@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/quantize.hpp"
 #include "io/atomic_file.hpp"
 #include "io/font5x7.hpp"
-#include "io/quantize.hpp"
 
 namespace spotlight {
 namespace {

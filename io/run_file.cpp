@@ -9,9 +9,9 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/quantize.hpp"
 #include "io/atomic_file.hpp"
 #include "io/h5.hpp"
-#include "io/quantize.hpp"
 
 namespace spotlight {
 namespace {

@@ -4,26 +4,21 @@
 
 #include <charconv>
 #include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/quantize.hpp"
 #include "reward/reward_term.hpp"
 
 namespace spotlight {
 namespace {
 
-// As io/quantize.hpp: values are clamped to [0, 1], 255 x is rounded to nearest, halves to even; NaN becomes 0.
-void AppendPixels(const Image& image, std::string& bytes) {
-  for (const float x : image.rgb) {
-    bytes += x > 0 ? static_cast<char>(std::lrint(255.0f * (x < 1 ? x : 1.0f))) : '\0';
-  }
-}
-
 std::string RequestFor(const std::string& prompt, const Image& image) {
-  SPOTLIGHT_REQUIRE(image.rgb.size() == std::size_t{3} * image.height * image.width, "an image of height x width x 3");
+  const std::vector<std::uint8_t> pixels = Quantize(image);
   std::string request = fmt::format("image 1 {} {} {}\n", prompt.size(), image.width, image.height);
-  request.reserve(request.size() + prompt.size() + image.rgb.size());
+  request.reserve(request.size() + prompt.size() + pixels.size());
   request += prompt;
-  AppendPixels(image, request);
+  request.append(pixels.begin(), pixels.end());
   return request;
 }
 

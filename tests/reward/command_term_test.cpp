@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "io/quantize.hpp"
+#include "base/quantize.hpp"
 #include "reward/reward.hpp"
 
 namespace spotlight {
