@@ -13,12 +13,16 @@
 
 namespace spotlight {
 
-// Owns `size` values, 64-byte aligned. Contents are undefined after Resize. Move-only.
+// `size` values, 64-byte aligned: its own, or a view of memory that others own. Contents are undefined after Resize.
+// Move-only.
 template <typename T>
 class BasicBuffer {
  public:
   BasicBuffer() = default;
   explicit BasicBuffer(std::int64_t size) { Resize(size); }
+  // `memory` must be aligned, and outlive the buffer. Where it is read-only, who has it calls no more than data(), size()
+  // and CopyToHost.
+  static BasicBuffer ViewOf(std::span<T> memory);
 
   // Keeps the memory if it is large enough, so that a loop with a varying batch allocates once.
   void Resize(std::int64_t size);
@@ -35,6 +39,7 @@ class BasicBuffer {
 
  private:
   struct Free {
+    bool owned = true;
     void operator()(T* pointer) const;
   };
   std::unique_ptr<T, Free> data_;

@@ -14,10 +14,20 @@ constexpr std::align_val_t kAlignment{64};  // a cache line and the widest vecto
 }  // namespace
 
 template <typename T>
+BasicBuffer<T> BasicBuffer<T>::ViewOf(std::span<T> memory) {
+  constexpr auto kAligned = static_cast<std::uintptr_t>(kAlignment);
+  SPOTLIGHT_REQUIRE(reinterpret_cast<std::uintptr_t>(memory.data()) % kAligned == 0, "memory is not aligned");
+  BasicBuffer view;
+  view.data_ = std::unique_ptr<T, Free>(memory.data(), Free{false});
+  view.size_ = view.capacity_ = static_cast<std::int64_t>(memory.size());
+  return view;
+}
+
+template <typename T>
 void BasicBuffer<T>::Resize(std::int64_t size) {
   SPOTLIGHT_REQUIRE(size >= 0, "size = " + std::to_string(size));
   if (size > capacity_) {
-    data_.reset();  // first: old and new need not fit together
+    data_ = {};  // first: old and new need not fit together
     capacity_ = 0;
     size_ = 0;
     data_.reset(static_cast<T*>(::operator new(static_cast<std::size_t>(size) * sizeof(T), kAlignment)));
@@ -53,7 +63,7 @@ void BasicBuffer<T>::Fill(std::int64_t offset, std::int64_t size, const std::fun
 
 template <typename T>
 void BasicBuffer<T>::Free::operator()(T* pointer) const {
-  ::operator delete(pointer, kAlignment);
+  if (owned) ::operator delete(pointer, kAlignment);
 }
 
 template class BasicBuffer<float>;

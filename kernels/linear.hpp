@@ -43,10 +43,16 @@ void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const f
 void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
                          WeightMatrix weight, float* dx, std::int64_t ldx, bool accumulate);
 
+// Part `index` of `count` of the work on one result, shared out over ranks that have the same operands.
+struct WorkShare {
+  int index = 0, count = 1;
+};
+
 // dW [out, in] += dy^T x, dbias [out] += column sums of dy (dbias may be null). The sum over rows is
-// in one fixed order for a given number of rows.
+// in one fixed order for a given number of rows. share: only some rows of dW and numbers of dbias, with the bits that
+// they have when all are computed (a part may be empty); what other shares compute is left alone.
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                          const float* dy, std::int64_t ldy, float* dweight, float* dbias);
+                          const float* dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share = {});
 
 // The same without bias in slices of `slice` output features, each as a call of its own: the bits of a slice do not
 // depend on which others are computed beside it. `slice` divides out.

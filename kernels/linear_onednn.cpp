@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/sequence_group.hpp"
 #include "kernels/buffer.hpp"
 #include "kernels/parallel.hpp"
 
@@ -184,14 +185,17 @@ void RunFewRows(const Key& key, const float* a, const float* b, const float* bia
   }
 }
 
-void Multiply(const GemmShape& shape, const float* a, const float* b, const float* bias, float* c) {
+// share: of the calls, so that the bits of a row are the same whoever computes it.
+void Multiply(const GemmShape& shape, const float* a, const float* b, const float* bias, float* c,
+              WorkShare share = {}) {
   if (shape.m == 0 || shape.n == 0) return;
   SPOTLIGHT_REQUIRE(shape.m > 0 && shape.n > 0 && shape.k > 0, "a matrix product needs positive sizes");
   const std::int64_t rows = RowsOfCall(shape);
   const std::int64_t calls = std::max<std::int64_t>(1, shape.m / rows);  // the last one takes what is left over
   const std::int64_t depth = shape.transpose_a || shape.transpose_b ? shape.k : kDepth;
-  ParallelFor("Gemm", calls, [&](std::int64_t call) {
-    const std::int64_t first = call * rows;
+  const ShareRange own = ShareOf(calls, share.index, share.count);
+  ParallelFor("Gemm", own.size(), [&](std::int64_t item) {
+    const std::int64_t call = own.begin + item, first = call * rows;
     const float* a_rows = a + first * (shape.transpose_a ? 1 : shape.lda);
     for (std::int64_t term = 0; term < shape.k; term += depth) {
       Key key{shape, bias != nullptr && term == 0};
@@ -281,10 +285,12 @@ void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, c
 }
 
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                          const float* dy, std::int64_t ldy, float* dweight, float* dbias) {
+                          const float* dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share) {
   if (rows == 0) return;
-  Multiply(WeightGradient(rows, in, out, ldx, ldy), dy, x, nullptr, dweight);
-  if (dbias != nullptr) AddColumnSums(rows, out, dy, ldy, dbias);
+  Multiply(WeightGradient(rows, in, out, ldx, ldy), dy, x, nullptr, dweight, share);
+  if (dbias == nullptr) return;
+  const ShareRange own = ShareOf(out, share.index, share.count);
+  AddColumnSums(rows, own.size(), dy + own.begin, ldy, dbias + own.begin);
 }
 
 void LinearBackwardWeightInSlices(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t slice,

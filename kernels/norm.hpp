@@ -29,7 +29,7 @@ struct ModulationGradient {
 void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x, Modulation shift,
                               Modulation scale, float* y, float* mean, float* rstd);
 
-// dx += d loss / dx; dshift, dscale += over tokens.
+// dx += d loss / dx (null: not wanted); dshift, dscale += over tokens.
 void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x, const float* mean,
                                const float* rstd, Modulation scale, const float* dy, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale);
@@ -43,7 +43,8 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
 
 // x [R, d] += gate * branch.
 void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch, float* x);
-// dbranch = gate * dx (overwritten); dgate += sum over tokens of dx * branch. dx itself passes on unchanged.
+// dbranch = gate * dx (overwritten; null: not wanted); dgate += sum over tokens of dx * branch. dx itself passes on
+// unchanged.
 void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch,
                            const float* dx, float* dbranch, ModulationGradient dgate);
 

@@ -52,9 +52,16 @@ void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const 
     for (std::int64_t row = first; row < end; ++row) {
       const float* in = x + row * width;
       const float* grad = dy + row * width;
-      float* out = dx + row * width;
       const float mu = mean[row];
       const float r = rstd[row];
+      if (want_sums) {
+        for (std::int64_t j = 0; j < width; ++j) {
+          shift_sum[j] += grad[j];
+          scale_sum[j] += grad[j] * ((in[j] - mu) * r);
+        }
+      }
+      if (dx == nullptr) continue;
+      float* out = dx + row * width;
       const float g_mean =
           LaneSum(width, [=](std::int64_t j) { return grad[j] * (1.0f + scale_row[j]); }) / static_cast<float>(width);
       const float gh_mean =
@@ -63,11 +70,6 @@ void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const 
       for (std::int64_t j = 0; j < width; ++j) {
         const float h = (in[j] - mu) * r;
         out[j] += r * (std::fma(grad[j], 1.0f + scale_row[j], -g_mean) - h * gh_mean);
-      }
-      if (!want_sums) continue;
-      for (std::int64_t j = 0; j < width; ++j) {
-        shift_sum[j] += grad[j];
-        scale_sum[j] += grad[j] * ((in[j] - mu) * r);
       }
     }
   });
@@ -137,10 +139,11 @@ void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation
       const std::int64_t offset = row * width;
       const float* grad = dx + offset;
       const float* in = branch + offset;
-      float* out = dbranch + offset;
       if (sum != nullptr) {
         for (std::int64_t j = 0; j < width; ++j) sum[j] += grad[j] * in[j];
       }
+      if (dbranch == nullptr) continue;
+      float* out = dbranch + offset;
       for (std::int64_t j = 0; j < width; ++j) out[j] = gate_row[j] * grad[j];
     }
   });

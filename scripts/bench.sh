@@ -6,14 +6,17 @@
 #   vae         decoding one image of 256 px                  beside scripts/bench/diffusers_vae.py
 #   load        reading two real blocks' weights, bf16        beside scripts/bench/safetensors_load.py
 #   sp          sequence parallelism at degrees 1, 2, 4       efficiency table; see tests/bench/bench_sp.cpp
+#   queue       the coordinator's queue of requests alone     pulls a second on one core, of 50,000 that are wanted
+#   store       commits of 64 workers to the tensor store      beside write() of as much; tests/bench/bench_store.cpp
 #
 # By default all, with 1 thread and with all cores. Ours and theirs run by turns with OMP_NUM_THREADS set to the same
-# number. Prints a table per benchmark and number of threads; below 1 we are faster. `load` and `sp` use one thread a
-# process; `load` writes 1.4 GB below TMPDIR. Run it on a machine that does nothing else.
+# number. Prints a table per benchmark and number of threads; below 1 we are faster. `load`, `sp`, `queue` and `store`
+# use one thread a process (`store` a second one to write); `load` and `store` write 1.4 GB below TMPDIR. Run it on a
+# machine that does nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all=(iteration block vae load sp)
+all=(iteration block vae load sp queue store)
 names=()
 threads=()
 while (($#)); do
@@ -22,7 +25,7 @@ while (($#)); do
       IFS=, read -ra threads <<<"${2:-}"
       shift $(($# > 1 ? 2 : 1))
       ;;
-    iteration | block | vae | load | sp)
+    iteration | block | vae | load | sp | queue | store)
       names+=("$1")
       shift
       ;;
@@ -84,6 +87,12 @@ bench() {
       scripts/mpirun.sh -np 4 build/cpu-release/tests/bench/bench_sp >"$work/ours"
       python scripts/bench/sp_table.py "$work/ours"
       ;;
+    queue)
+      build/cpu-release/tests/bench/bench_queue
+      ;;
+    store)
+      build/cpu-release/tests/bench/bench_store "$work/store"
+      ;;
   esac
 }
 
@@ -91,7 +100,7 @@ processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 echo "$(nproc) cores, $processor, load $(cut -d' ' -f1 /proc/loadavg)"
 for name in "${names[@]}"; do
   counts=("${threads[@]}")
-  if [[ $name == load || $name == sp ]]; then counts=(1); fi
+  if [[ $name == load || $name == sp || $name == queue || $name == store ]]; then counts=(1); fi
   for n in "${counts[@]}"; do
     export OMP_NUM_THREADS=$n
     bench "$name"

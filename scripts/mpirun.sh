@@ -54,6 +54,9 @@ if [[ $(id -u) -eq 0 ]]; then  # containers and CI
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# What starts the spot jobs of a trace ([spot] trace).
+SPOTLIGHT_LAUNCHER=$root/scripts/mpirun.sh
+export SPOTLIGHT_LAUNCHER
 # mpirun gives the ranks a terminal of its own, wherever their output goes.
 [[ -t 1 ]] || export SPOTLIGHT_NO_TERMINAL=1
 SPOTLIGHT_EXIT_FILE=$(mktemp) || exit 74

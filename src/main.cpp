@@ -13,6 +13,7 @@
 #include "driver/build_info.hpp"
 #include "driver/dry_run.hpp"
 #include "driver/job.hpp"
+#include "driver/join.hpp"
 #include "driver/pretrain.hpp"
 #include "driver/sample.hpp"
 #include "kernels/runtime.hpp"
@@ -54,6 +55,8 @@ int Execute(const CommandLine& command, World& world, const std::string& command
       return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
     case Mode::kSample:
       return RunSample(command, world);
+    case Mode::kJoin:
+      return RunJoin(command, world);
     case Mode::kPretrain:
       return RunPretrain(command, world);
     default:
@@ -86,6 +89,11 @@ int Main(int argc, char** argv) {
       code = kExitFile;
     }
     // 4. one exit code for all ranks, and one message: all ranks read the same files and have the same complaint
+    if (world.parted()) {
+      if (!mistake.empty()) std::cerr << "spotlight: " << ProcessName() << ": " << mistake << "\n";
+      StopKernels();
+      world.Leave(code);
+    }
     if (!mistake.empty() && world.rank() == 0) std::cerr << "spotlight: " << mistake << "\n";
     code = world.AgreeExit(code);
     if (!mistake.empty() && world.rank() != 0 && world.reports()) {
@@ -99,10 +107,10 @@ int Main(int argc, char** argv) {
       // Also where the coordinator has just left because of another rank: then its own line says so.
       std::cerr << "spotlight: " << lost.what() << "; unless it said why, it was killed; go on with -r latest\n";
     }
-    return world.FinishAlone(kExitStopped);
+    world.LeaveAfterLoss(kExitStopped);
   } catch (const PeerLost& lost) {
     LogWarning(lost.what());
-    return world.FinishAlone(kExitStopped);
+    world.LeaveAfterLoss(kExitStopped);
   } catch (const std::exception& error) {
     std::cerr << "spotlight: internal error on " << ProcessName() << ": " << error.what() << "\n";
     world.Abort(kExitInternal);

@@ -26,6 +26,16 @@ struct Request {
   std::uint32_t window_begin = 0;    // SDE window [begin, end): the steps that are stochastic and trained
   std::uint32_t window_end = 0;
   bool keep_image = false;  // the image itself is wanted too
+  std::uint32_t epoch = 0;  // of the lease it was handed out with; an answer with an older one is refused
+};
+
+// How far a request has come: all that another worker needs to go on with it, and to end with the same bits.
+struct DenoiseState {
+  std::uint32_t steps = 0;     // denoising steps done
+  std::vector<float> latents;  // [S, C] after them
+  std::vector<float>
+      trajectory;                // of the SDE window: [steps done in it (+ 1 once it is over), S, C], as Sample.latents
+  std::vector<float> log_probs;  // [steps done in the window]
 };
 
 // One denoised and scored request.

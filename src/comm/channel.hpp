@@ -27,6 +27,9 @@ class Client {
   // Sends `request` and returns the reply. One call at a time. Throws CoordinatorLost if the connection has ended, or
   // there is no reply within the detection time; then a later call may succeed again, late replies are dropped.
   virtual Bytes Call(const Bytes& request) = 0;
+  // Sends `request` without waiting; nobody sees the reply. It is served before later calls. False: too much is under
+  // way, nothing was sent.
+  virtual bool Post(const Bytes& request) = 0;
 };
 
 // Makes the reply to a request.

@@ -12,6 +12,10 @@ class LocalClient : public Client {
     called_ = true;
     return handler_(request);
   }
+  bool Post(const Bytes& request) override {
+    Call(request);
+    return true;
+  }
   bool called() const { return called_; }
 
  private:

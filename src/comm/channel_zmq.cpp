@@ -198,6 +198,16 @@ class ZmqClient : public Client {
     socket_.connect(endpoint);
   }
 
+  // The reply has a number that no later call waits for.
+  bool Post(const Bytes& request) override {
+    ++number_;
+    // All parts or none: ZeroMQ counts a message when its last part is sent.
+    if (!socket_.send(zmq::buffer(&number_, sizeof(number_)), zmq::send_flags::sndmore | zmq::send_flags::dontwait)) {
+      return false;
+    }
+    return socket_.send(zmq::buffer(request), zmq::send_flags::dontwait).has_value();
+  }
+
   Bytes Call(const Bytes& request) override {
     const Clock::time_point deadline = Clock::now() + detection_time_;
     ++number_;

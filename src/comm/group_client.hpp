@@ -11,20 +11,21 @@ namespace spotlight {
 
 class GroupClient : public Client {
  public:
-  // leader: the connection to the coordinator; null on followers. Both must outlive this.
-  GroupClient(SpGroup& group, Client* leader) : group_(group), leader_(leader) {}
+  // own: this rank's connection to the coordinator, which is used while it leads. Both must outlive this.
+  GroupClient(SpGroup& group, Client& own) : group_(group), own_(own) {}
 
   // Throws what the leader's call throws, and PeerLost.
   Bytes Call(const Bytes& request) override {
     Bytes reply;
-    if (leader_ != nullptr) reply = leader_->Call(request);
+    if (group_.index() == 0) reply = own_.Call(request);
     group_.Broadcast(reply);
     return reply;
   }
+  bool Post(const Bytes& request) override { return group_.index() != 0 || own_.Post(request); }
 
  private:
   SpGroup& group_;
-  Client* leader_;
+  Client& own_;
 };
 
 }  // namespace spotlight

@@ -163,7 +163,11 @@ using Field = typename A::template Field<T>;
 template <class A>
 void Fields(A& archive, Field<A, Request>& m) {
   archive(m.id, m.kind, m.iteration, m.prompt_index, m.seed, m.weight_version, m.window_begin, m.window_end,
-          m.keep_image);
+          m.keep_image, m.epoch);
+}
+template <class A>
+void Fields(A& archive, Field<A, DenoiseState>& m) {
+  archive(m.steps, m.latents, m.trajectory, m.log_probs);
 }
 template <class A>
 void Fields(A& archive, Field<A, Image>& m) {
@@ -183,11 +187,11 @@ void Fields(A& archive, Field<A, TrainSample>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Pull>& m) {
-  archive(m.rank, m.role, m.capacity, m.busy_seconds);
+  archive(m.rank, m.role, m.capacity, m.busy_seconds, m.members, m.sample_steps);
 }
 template <class A>
 void Fields(A& archive, Field<A, Work>& m) {
-  archive(m.requests);
+  archive(m.requests, m.states);
 }
 template <class A>
 void Fields(A& archive, Field<A, Wait>& m) {
@@ -242,6 +246,32 @@ void Fields(A& archive, Field<A, Prompts>& m) {
 template <class A>
 void Fields(A& archive, Field<A, PushWeights>& m) {
   archive(m.version, m.ema, m.checksum, m.offset, m.total, m.values);
+}
+template <class A>
+void Fields(A& archive, Field<A, CommitStates>& m) {
+  archive(m.rank, m.requests, m.states);
+}
+template <class A>
+void Fields(A& archive, Field<A, Hello>& m) {
+  archive(m.rank, m.role, m.host, m.process, m.parked);
+}
+template <class A>
+void Fields(A&, Field<A, Activate>&) {}
+template <class A>
+void Fields(A& archive, Field<A, GiveBack>& m) {
+  archive(m.rank, m.leaves);
+}
+template <class A>
+void Fields(A& archive, Field<A, RegroupReport>& m) {
+  archive(m.rank, m.number, m.members, m.lost, m.tries, m.shrink_seconds, m.build_seconds, m.groups);
+}
+template <class A>
+void Fields(A& archive, Field<A, Join>& m) {
+  archive(m.host, m.ranks);
+}
+template <class A>
+void Fields(A& archive, Field<A, Welcome>& m) {
+  archive(m.first_rank, m.input, m.directory);
 }
 
 // Reads the body of the message whose place in the variant is `type`.

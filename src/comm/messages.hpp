@@ -25,7 +25,7 @@ namespace spotlight {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint16_t kMessageVersion = 2;
+inline constexpr std::uint16_t kMessageVersion = 3;
 
 // Not a message of this run and version, or a damaged one.
 class MessageError : public std::runtime_error {
@@ -33,16 +33,20 @@ class MessageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Worker: give me something to do. Answered by Work, Wait, Train, Save or Finish.
+// Worker: give me something to do. What it still had in work goes back to the queue. Answered by Work, Wait, Train,
+// Save, Activate or Finish.
 struct Pull {
   std::uint32_t rank = 0;
   Role role = Role::kExplorer;
-  std::uint32_t capacity = 0;        // at most so many requests
-  std::vector<double> busy_seconds;  // since its last Pull, by use in the order of plan/ledger.hpp's Use
+  std::uint32_t capacity = 0;          // at most so many requests; 0: parked, wants no work
+  std::vector<double> busy_seconds;    // since its last Pull, by use in the order of plan/ledger.hpp's Use
+  std::vector<std::uint32_t> members;  // ranks that share its passes, itself first
+  std::uint64_t sample_steps = 0;      // denoising steps it has computed since, over all samples
 };
 
 struct Work {
   std::vector<Request> requests;
+  std::vector<DenoiseState> states;  // empty: all from the start; else where each request has got to
 };
 
 // Nothing to do now: ask again after so long.
@@ -144,8 +148,59 @@ struct PushWeights {
   std::vector<float> values;
 };
 
+// Worker: how far these requests, which it has in work, have got. Answered by Ack, which nobody waits for.
+struct CommitStates {
+  std::uint32_t rank = 0;
+  std::vector<Request> requests;
+  std::vector<DenoiseState> states;  // one each
+};
+
+// Every rank but the coordinator, once, before anything else. Answered by Ack, or Failed.
+struct Hello {
+  std::uint32_t rank = 0;
+  Role role = Role::kExplorer;
+  std::string host;
+  std::uint32_t process = 0;
+  bool parked = false;
+};
+
+// Coordinator, to a parked worker: you are needed.
+struct Activate {};
+
+// Worker: takes no more work; what it has in work goes back to the queue. `leaves`: the rank itself is going. Answered
+// by Ack.
+struct GiveBack {
+  std::uint32_t rank = 0;
+  bool leaves = false;
+};
+
+// Worker: its pool has made a new plan of groups. Sent by the first member. Answered by Ack.
+struct RegroupReport {
+  std::uint32_t rank = 0;
+  std::uint32_t number = 0;
+  std::uint32_t members = 0;
+  std::uint32_t lost = 0;
+  std::uint32_t tries = 0;
+  double shrink_seconds = 0;
+  double build_seconds = 0;
+  std::string groups;  // for people: "5 6 | 7 8"
+};
+
+// The first rank of a spot job of its own: may `ranks` explorers of `host` take part? Answered by Welcome or Failed.
+struct Join {
+  std::string host;
+  std::uint32_t ranks = 0;
+};
+
+struct Welcome {
+  std::uint32_t first_rank = 0;  // its ranks are first_rank + their own
+  std::string input;             // all settings of the run, as an input file
+  std::string directory;         // of the run
+};
+
 using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish,
-                             Failed, FetchPrompts, Prompts, PushWeights>;
+                             Failed, FetchPrompts, Prompts, PushWeights, CommitStates, Hello, Activate, GiveBack,
+                             RegroupReport, Join, Welcome>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.

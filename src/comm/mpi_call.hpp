@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/sp_group.hpp"
 #include "comm/world.hpp"
 
 namespace spotlight {
@@ -15,6 +16,11 @@ namespace spotlight {
 struct World::Mpi {
   MPI_Comm world = MPI_COMM_NULL;     // duplicate of MPI_COMM_WORLD
   MPI_Comm trainers = MPI_COMM_NULL;  // null on ranks that do not train
+  MPI_Comm pool = MPI_COMM_NULL;      // of the explorers; null on others, and once a SpotPool has taken it
+};
+
+struct SpGroup::Mpi {
+  MPI_Comm comm = MPI_COMM_NULL;
 };
 
 // Throws PeerLost if `code` says that a peer failed or left, InternalError for any other error.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -28,10 +29,6 @@ Index Sum(std::span<const Index> counts, int end) {
 
 }  // namespace
 
-struct SpGroup::Mpi {
-  MPI_Comm comm = MPI_COMM_NULL;
-};
-
 SpGroup::SpGroup(World& world, std::span<const int> ranks)
     : limit_(world.limit_), size_(static_cast<int>(ranks.size())), exceptions_(std::uncaught_exceptions()) {
   const auto own = std::find(ranks.begin(), ranks.end(), world.rank());
@@ -52,8 +49,10 @@ SpGroup::SpGroup(World& world, std::span<const int> ranks)
   TouchAll(mpi_->comm, limit_);
 }
 
+SpGroup::SpGroup(World& world) : limit_(world.limit_), exceptions_(std::uncaught_exceptions()) {}
+
 SpGroup::~SpGroup() {
-  if (!mpi_) return;
+  if (!mpi_ || mpi_->comm == MPI_COMM_NULL) return;
   // Left by an exception: the other members must not wait for us.
   if (std::uncaught_exceptions() > exceptions_) Revoke(mpi_->comm);
   // A revoked communicator stays until MPI ends: by it MPI refuses what others still want to send here, and their
@@ -98,6 +97,31 @@ void SpGroup::Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit) {
     peers.front() = {.receive = bytes.data(), .receive_bytes = bytes.size()};
     Exchange(mpi_->comm, peers, limit_);
   }
+}
+
+bool SpGroup::Any(bool yes) {
+  if (!mpi_) return yes;
+  const char own = yes ? 1 : 0;
+  std::vector<char> others(static_cast<std::size_t>(size_), 0);
+  std::vector<PeerBytes> peers;
+  for (char& other : others) peers.push_back({&own, 1, &other, 1});
+  Exchange(mpi_->comm, peers, kNoLimit);
+  return yes || std::find(others.begin(), others.end(), 1) != others.end();
+}
+
+void SpGroup::Break() noexcept {
+  if (mpi_) Revoke(mpi_->comm);
+}
+
+void SpGroup::Assign(std::unique_ptr<Mpi> mpi) {
+  // Every member has broken its old communicator and come to the regroup: nobody sends into it any more.
+  if (mpi_) MPI_Comm_free(&mpi_->comm);
+  mpi_ = std::move(mpi);
+  size_ = 1;
+  index_ = 0;
+  if (!mpi_) return;
+  MPI_Comm_size(mpi_->comm, &size_);
+  MPI_Comm_rank(mpi_->comm, &index_);
 }
 
 }  // namespace spotlight

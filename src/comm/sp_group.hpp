@@ -25,6 +25,8 @@ class SpGroup : public SequenceGroup {
   // only; several groups may be made at once. A group of one uses no MPI. Outlives neither `world` nor World::Finish.
   // Throws PeerLost; ends the process if a member does not come within the world's limit.
   SpGroup(World& world, std::span<const int> ranks);
+  // This rank alone, until a SpotPool gives it others.
+  explicit SpGroup(World& world);
   ~SpGroup() override;
   SpGroup(const SpGroup&) = delete;
   SpGroup& operator=(const SpGroup&) = delete;
@@ -40,8 +42,17 @@ class SpGroup : public SequenceGroup {
   // `idle_limit`; from then on the world's limit holds. The leader returns when it has sent to all.
   void Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit = kNoLimit);
 
+  // Collective: whether one member says yes. Members may be long in coming, as in Broadcast.
+  bool Any(bool yes);
+
  private:
+  friend class SpotPool;
   struct Mpi;
+
+  // For SpotPool. Ends what any member still waits for in the present communicator.
+  void Break() noexcept;
+  // The members of `mpi` from now on (null: this rank alone); frees the communicator before.
+  void Assign(std::unique_ptr<Mpi> mpi);
 
   std::chrono::milliseconds limit_;
   int size_ = 1;

@@ -7,12 +7,16 @@
 #include <array>
 #include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "comm/liveness.hpp"
 #include "comm/mpi_call.hpp"
+#include "comm/node_table.hpp"
 #include "comm/watchdog.hpp"
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
@@ -41,6 +45,16 @@ bool HasFaultTolerance() {
 #else
   return false;
 #endif
+}
+
+// MPI keeps a named file for the messages of each rank of the node, which nobody removes if the rank is killed. Once
+// all have mapped all, the names are of no more use.
+void UnlinkMessageFiles() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find("/dev/shm/sm_segment.");
+    if (path != std::string::npos) unlink(line.substr(path, line.find(' ', path) - path).c_str());
+  }
 }
 
 }  // namespace
@@ -92,7 +106,9 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   MPI_CHECK(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_size(node, &local_ranks_));
   MPI_CHECK(MPI_Comm_rank(node, &local_index_));
+  node_table_ = MapNodeTable(node, Liveness::BytesFor(local_ranks_));
   MPI_CHECK(MPI_Comm_free(&node));
+  UnlinkMessageFiles();
 }
 
 World::~World() {
@@ -103,6 +119,7 @@ void World::AssignRoles(int trainers) {
   const char* wish = std::getenv("SPOTLIGHT_ROLE");
   const std::vector<std::string> wishes = mpi_ ? AllGather(wish != nullptr ? wish : "") : std::vector<std::string>(1);
   const std::vector<Role> roles = PlanRoles(trainers, wishes);
+  roles_ = roles;
   role_ = roles[static_cast<std::size_t>(rank_)];
   trainers_ = trainers;
   if (role_ != Role::kAll) {
@@ -111,13 +128,28 @@ void World::AssignRoles(int trainers) {
     trainer_index_ =
         role_ == Role::kTrainer ? static_cast<int>(std::count(roles.begin(), roles.begin() + rank_, role_)) : -1;
   }
+  SplitByRole();
+}
+
+void World::AssignExplorers() {
+  roles_.assign(static_cast<std::size_t>(size_), Role::kExplorer);
+  role_ = Role::kExplorer;
+  trainers_ = 0;
+  trainer_index_ = -1;
+  explorers_ = size_;
+  coordinator_ = -1;
+  SplitByRole();
+}
+
+void World::SplitByRole() {
   SetProcessName(fmt::format("rank {} ({}) on {}", rank_, RoleName(role_), host_));
   if (!mpi_) return;
   const Watchdog watchdog("splitting the world", limit_, kExitInternal);
-  MPI_CHECK(MPI_Comm_split(mpi_->world, trainer_index_ >= 0 ? 0 : MPI_UNDEFINED, rank_, &mpi_->trainers));
-  if (mpi_->trainers == MPI_COMM_NULL) return;
-  MPI_CHECK(MPI_Comm_set_errhandler(mpi_->trainers, MPI_ERRORS_RETURN));
-  TouchAll(mpi_->trainers, limit_);
+  MPI_Comm same_role = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split(mpi_->world, static_cast<int>(role_), rank_, &same_role));
+  MPI_CHECK(MPI_Comm_set_errhandler(same_role, MPI_ERRORS_RETURN));
+  TouchAll(same_role, limit_);
+  (role_ == Role::kTrainer ? mpi_->trainers : mpi_->pool) = same_role;
 }
 
 // All ranks tell each other which collective they are in. Returns the exit code of those that are leaving.
@@ -203,9 +235,17 @@ int World::Finish(int code) noexcept {
   return code;
 }
 
-int World::FinishAlone(int code) noexcept {
-  WriteExitCode(code, true);
-  return Finish(code);
+void World::Leave(int code) noexcept {
+  // A spot job has no coordinator: its ranks come and go.
+  if (rank_ == coordinator_ || coordinator_ < 0) WriteExitCode(code, coordinator_ >= 0);
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(mpi_ ? kExitFinished : code);
+}
+
+void World::LeaveAfterLoss(int code) noexcept {
+  WriteExitCode(code, coordinator_ >= 0);
+  Leave(code);
 }
 
 void World::Abort(int code) {

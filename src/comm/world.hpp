@@ -41,6 +41,7 @@ int WorseExit(int a, int b);
 std::string MpiVersion();
 
 class SpGroup;
+class SpotPool;
 class TrainerGroup;
 
 class World {
@@ -64,9 +65,14 @@ class World {
   int local_ranks() const { return local_ranks_; }
   int local_index() const { return local_index_; }
   const std::string& host() const { return host_; }
+  // Memory that this node's ranks share, zero at the start, of Liveness::BytesFor(local_ranks()); null where it cannot
+  // be had. It has no name and ends with its last user.
+  void* node_table() const { return node_table_; }
 
   // kAll until AssignRoles.
   Role role() const { return role_; }
+  // Of all ranks, after AssignRoles.
+  const std::vector<Role>& roles() const { return roles_; }
   // World rank of the coordinator (0 unless SPOTLIGHT_ROLE says otherwise).
   int coordinator() const { return coordinator_; }
   int trainers() const { return trainers_; }
@@ -78,8 +84,11 @@ class World {
   bool fault_tolerant() const { return fault_tolerant_; }
 
   // Collective: gives each rank its role (see PlanRoles) and makes the trainers' communicator. The same UserError is
-  // thrown on every rank. Also tells base/error.hpp the process name "rank 2 (explorer) on host".
+  // thrown on every rank. Explorers get the communicator of a SpotPool. Also tells base/error.hpp the process name
+  // "rank 2 (explorer) on host".
   void AssignRoles(int trainers);
+  // Collective: the job is a spot job of its own, all ranks are explorers.
+  void AssignExplorers();
 
   // Collective: `text` of `root` on every rank.
   std::string Broadcast(const std::string& text, int root = 0);
@@ -89,29 +98,41 @@ class World {
   // cannot be reached the result is at least as bad as kExitInternal.
   int AgreeExit(int code) noexcept;
 
+  // From here on ranks come to their end one by one, each when the coordinator tells it to: no agreement, and no
+  // collective call but those of the trainers and of a pool.
+  void Part() { parted_ = true; }
+  bool parted() const { return parted_; }
+
   // Collective: ends MPI and tells scripts/mpirun.sh the exit code. Returns `code` for main to return.
   int Finish(int code) noexcept;
   // True on one rank, which is to print the reason: after AgreeExit the lowest one whose own code is the agreed one.
   bool reports() const { return rank_ == reporter_; }
-  // As Finish, without an agreement before it, after the loss of a peer: every survivor tells scripts/mpirun.sh the
-  // code.
-  int FinishAlone(int code) noexcept;
+  // The end of a rank whose peers may be dead or still at work: says nothing to MPI, which would wait for the dead, and
+  // waits for nobody. The coordinator tells scripts/mpirun.sh the exit code; MPI itself must not hear of one, because
+  // it would end the others.
+  [[noreturn]] void Leave(int code) noexcept;
+  // The same after the loss of a peer that ends the run: every survivor tells scripts/mpirun.sh the code.
+  [[noreturn]] void LeaveAfterLoss(int code) noexcept;
   // Ends the whole job at once: for internal errors only.
   [[noreturn]] void Abort(int code);
 
  private:
   friend class SpGroup;
+  friend class SpotPool;
   friend class TrainerGroup;
   struct Mpi;
   enum class Call : int;
 
   int Meet(Call call, int exit_code);
+  void SplitByRole();
   void WriteExitCode(int code, bool final) const noexcept;
 
   std::unique_ptr<Mpi> mpi_;
   std::chrono::milliseconds limit_;
   std::string host_;
+  void* node_table_ = nullptr;
   Role role_ = Role::kAll;
+  std::vector<Role> roles_ = {Role::kAll};
   int rank_ = 0;
   int size_ = 1;
   int local_ranks_ = 1;
@@ -123,6 +144,7 @@ class World {
   int reporter_ = 0;
   bool fault_tolerant_ = false;
   bool finished_ = false;
+  bool parted_ = false;
 };
 
 }  // namespace spotlight

@@ -88,11 +88,6 @@ void CheckSharing(const Config& config) {
         "leave it out",
         Key(config, "train/shard_weights"), Key(config, "lora/rank"), config.lora.rank));
   }
-  if (ranks.trainer_sp > 1) {
-    throw UserError(fmt::format(
-        "{} = {} needs an adapter (lora/rank > 0): gradients of all weights are summed on one rank a pass; set it to 1",
-        Key(config, "ranks/trainer_sp"), ranks.trainer_sp));
-  }
   if (!config.model.adapter.empty()) {
     throw UserError(fmt::format("{} = {} is to be trained on, but {} = 0 trains all weights; set lora/rank to its rank",
                                 Key(config, "model/adapter"), config.model.adapter, Key(config, "lora/rank")));
@@ -158,12 +153,11 @@ void CheckRanks(const Config& config, int ranks) {
         "but {} were started; start mpirun -np {} or more, or set ranks/trainers={}",
         Key(config, "ranks/trainers"), trainers, needed, trainers, ranks, needed, ranks > 1 ? ranks - 1 : 1));
   }
-  const int explorers = ranks - needed;
-  if (explorers > 0 && explorers % config.ranks.explorer_sp != 0) {
-    throw UserError(fmt::format(
-        "{} = {} must divide the {} spot ranks (all {} but 1 coordinator and {} trainers); start {} more or change it",
-        Key(config, "ranks/explorer_sp"), config.ranks.explorer_sp, explorers, ranks, trainers,
-        config.ranks.explorer_sp - explorers % config.ranks.explorer_sp));
+  if (ranks > 1 && config.ranks.parked > ranks - needed) {
+    throw UserError(
+        fmt::format("{} = {} of {} spot ranks (all {} but 1 coordinator and {} trainers); start {} more, or lower it",
+                    Key(config, "ranks/parked"), config.ranks.parked, ranks - needed, ranks, trainers,
+                    config.ranks.parked - (ranks - needed)));
   }
 }
 

@@ -17,6 +17,7 @@ constexpr const char* kUsage =
     "       spotlight sample INPUT.ini [--prompt TEXT ...]        images from a model, perhaps with an adapter\n"
     "       spotlight pretrain INPUT.ini [section/key=value ...]  train a small base model\n"
     "       spotlight -r latest [-d DIR]                          go on from the last checkpoint\n"
+    "       spotlight --join DIR                                  explore for the run in DIR, as a spot job\n"
     "       spotlight INPUT.ini --check | --dry-run               test the input; plan memory, time and cost\n"
     "       spotlight --help                                      all options";
 
@@ -43,6 +44,9 @@ void AddOptions(CLI::App& app, Options& options) {
       ->type_name("[SECTION]");
   app.add_option("--list", options.list, "show what may be named in the input: rewards")->type_name("WHAT");
   app.add_option("-r,--restart", options.line.restart, "go on from a checkpoint: latest, or its path")
+      ->type_name("WHERE");
+  app.add_option("--join", options.line.join,
+                 "take part in a run as spot ranks: its directory, or the line in DIR/join")
       ->type_name("WHERE");
   app.add_option("-p,--prompt", options.line.prompts, "sample: a prompt; may be given several times")
       ->type_name("TEXT")
@@ -94,6 +98,7 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
   if (options.show_config) chosen.emplace_back("--show-config", Mode::kShowConfig);
   if (options.version) chosen.emplace_back("--version", Mode::kVersion);
   if (app.count("--describe") > 0) chosen.emplace_back("--describe", Mode::kDescribe);
+  if (app.count("--join") > 0) chosen.emplace_back("--join", Mode::kJoin);
   if (app.count("--list") > 0) {
     if (options.list != "rewards") {
       throw UserError(fmt::format("command line: --list {}: what can be listed is rewards", options.list));
@@ -141,6 +146,10 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   line.mode = ChooseMode(app, options);
   if (line.mode != CommandLine::Mode::kSample && !line.prompts.empty()) {
     throw UserError("command line: --prompt belongs to `spotlight sample INPUT.ini`");
+  }
+  if (line.mode == CommandLine::Mode::kJoin &&
+      (!line.input.empty() || !line.overrides.empty() || !line.restart.empty() || line.sample || line.pretrain)) {
+    throw UserError("command line: --join DIR takes nothing else: the settings are those of the run");
   }
   if (line.sample && (line.mode != CommandLine::Mode::kSample || !line.restart.empty())) {
     throw UserError("command line: sample takes neither --check, --dry-run nor -r");

@@ -7,7 +7,7 @@
 namespace spotlight {
 
 struct CommandLine {
-  enum class Mode { kRun, kPretrain, kSample, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
+  enum class Mode { kRun, kJoin, kPretrain, kSample, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
   Mode mode = Mode::kRun;
   bool pretrain = false;               // the word `pretrain` was given, also with --check or --dry-run
   bool sample = false;                 // the word `sample` was given
@@ -15,6 +15,7 @@ struct CommandLine {
   std::string input;                   // may be empty only with `restart` or where no input is needed
   std::vector<std::string> overrides;  // "section/key=value"; -d and -t are appended as run/directory, run/time_limit
   std::string restart;                 // "latest" or a path; empty: a new run
+  std::string join;                    // of --join: a run directory, or an address; empty: not given
   std::string directory;               // of -d
   std::string time_limit;              // of -t, "hh:mm:ss"
   std::string describe_section;        // of --describe; empty: all sections

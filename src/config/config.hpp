@@ -130,6 +130,21 @@ struct RanksConfig {
   int trainers = 1;
   int trainer_sp = 1;  // sequence-parallel degrees
   int explorer_sp = 1;
+  int parked = 0;
+  double detection_time = 5;  // seconds
+};
+
+struct StoreConfig {
+  std::string path;      // empty: <run directory>/store
+  int commit_every = 0;  // denoising steps; 0: as often as costs nothing
+};
+
+struct SpotConfig {
+  std::string trace;      // empty: none
+  double time_scale = 1;  // seconds of the trace in one second of the run
+  int ranks_per_node = 1;
+  double notice = 30;  // seconds
+  bool rejoin = true;
 };
 
 struct CheckpointConfig {
@@ -182,6 +197,8 @@ struct Config {
   TrainConfig train;
   EvalConfig eval;
   RanksConfig ranks;
+  StoreConfig store;
+  SpotConfig spot;
   CheckpointConfig checkpoint;
   OutputConfig output;
   CostConfig cost;

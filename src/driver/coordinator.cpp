@@ -59,13 +59,13 @@ Coordinator::Coordinator(const Config& config, const Resources& resources, Dispa
       progress_(config.run.iterations, explorers),
       elapsed_before_(state_.elapsed_seconds),
       trainers_(trainers),
-      explorers_(explorers),
       first_iteration_(static_cast<int>(state_.next_iteration)) {
   for (std::size_t pool = 0; pool < kPools; ++pool) {
     for (std::size_t use = 0; use < kUses; ++use) {
       dispatch_.ledger().Add(static_cast<Pool>(pool), static_cast<Use>(use), state_.ledger_seconds[pool][use]);
     }
   }
+  dispatch_.ledger().AddSteps(state_.useful_steps, state_.all_steps);
   if (state_.plan.prompts.empty() && state_.next_iteration < static_cast<std::uint32_t>(config.run.iterations)) {
     state_.plan = PlanIteration(config, prompt_sampler_, state_.next_iteration);
   }
@@ -94,7 +94,7 @@ void Coordinator::RunIteration() {
   const auto start = std::chrono::steady_clock::now();
   const std::uint32_t iteration = state_.next_iteration;
   Values values;
-  dispatch_.BeginIteration();
+  dispatch_.BeginIteration(iteration);
 
   // rollout: the chosen seeds with the current weights, and now and then the held-out prompts
   std::vector<Sample> rollouts;
@@ -239,7 +239,7 @@ void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& 
   const auto start = std::chrono::steady_clock::now();
   values["time_record_s"] = last_record_seconds_;
   values["ranks_reserved"] = trainers_;
-  values["ranks_spot"] = explorers_;
+  values["ranks_spot"] = dispatch_.roster().explorers();
   AddCost(dispatch_.ledger(), values);
   const int iteration = static_cast<int>(state_.next_iteration);
   record_.AddIteration(state_.plan, values, rollouts, advantages);
@@ -275,7 +275,7 @@ void Coordinator::RecordEvaluation(const Evaluation& evaluation, Values& values)
 }
 
 void Coordinator::FinalEvaluation() {
-  dispatch_.BeginIteration();
+  dispatch_.BeginIteration(state_.next_iteration);
   dispatch_.Add(
       EvaluationRequests(config_, resources_.eval.prompts, state_.next_iteration, config_.output.grid_images));
   const std::size_t total = resources_.eval.prompts.size() * static_cast<std::size_t>(config_.eval.seeds);
@@ -318,6 +318,8 @@ void Coordinator::SaveCheckpoint() {
       state_.ledger_seconds[pool][use] = dispatch_.ledger().Seconds(static_cast<Pool>(pool), static_cast<Use>(use));
     }
   }
+  state_.useful_steps = dispatch_.ledger().useful_steps();
+  state_.all_steps = dispatch_.ledger().all_steps();
   state_.elapsed_seconds = Elapsed();
   SaveRunState(state_, folder);
   CommitCheckpoint(record_.directory(), step, config_.checkpoint.keep);

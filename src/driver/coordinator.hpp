@@ -57,7 +57,7 @@ class Coordinator {
   Progress progress_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   double elapsed_before_;
-  int trainers_, explorers_;
+  int trainers_;
   int first_iteration_;  // of this part of the run
   int last_checkpoint_ = -1;
   int last_pictures_ = -1;

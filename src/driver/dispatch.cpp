@@ -1,55 +1,79 @@
 #include "driver/dispatch.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 
 namespace spotlight {
 namespace {
 
-constexpr std::uint32_t kWaitMilliseconds = 2;  // between two pulls of a worker that has nothing to do
-constexpr std::size_t kSmallestLease = 8;       // fewer samples a batch waste the matrix units
-constexpr double kReasonSeconds = 2;            // that a more telling report may be late
+constexpr std::uint32_t kWaitMilliseconds = 2;     // between two pulls of a worker that has nothing to do
+constexpr std::uint32_t kParkedMilliseconds = 50;  // of a parked one
+constexpr double kReasonSeconds = 2;               // that a more telling report may be late
+constexpr double kLeaseFloor = 10;                 // seconds: decoding and scoring have no commits
+constexpr double kFirstLease = 600;                // seconds: the first batch also loads weights
+constexpr double kExpirySeconds = 0.5;             // between two looks for expired leases
+constexpr double kStraggler = 3;                   // a lease so many times older than usual is given out once more
 constexpr const char* kSeeLogs = "; its log in logs/ may say why. The last checkpoint is good: go on with -r latest";
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-bool Trains(Role role) { return role == Role::kTrainer || role == Role::kAll; }
+// What a request is, whatever its id and lease.
+auto ContentOf(const Request& r) {
+  return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end);
+}
 
 }  // namespace
 
-Dispatch::Dispatch(const Config& config, const std::map<std::uint32_t, Role>& roles, std::uint64_t run_id,
-                   Server& server, Embeddings embeddings, Index weights)
+Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts)
     : config_(config),
       run_id_(run_id),
       server_(server),
+      parts_(std::move(parts)),
       start_(Now()),
-      pushed_(static_cast<std::uint64_t>(weights)),
-      embeddings_(std::move(embeddings)),
-      ledger_(config.cost) {
-  for (const auto& [rank, role] : roles) {
-    workers_[rank].role = role;
-    workers_[rank].called = role == Role::kAll;
-    explorers_ += role == Role::kExplorer ? 1 : 0;
-  }
+      pushed_(static_cast<std::uint64_t>(parts_.weights)),
+      ledger_(config.cost),
+      roster_(ledger_) {
+  for (const auto& [rank, leads] : parts_.trainers) trainers_[rank].leads = leads;
+  if (parts_.role == Role::kAll) AnswerHello({.rank = 0, .role = Role::kAll});
 }
 
-int Dispatch::RanksOf(Role role) const {
-  if (role == Role::kExplorer) return config_.ranks.explorer_sp;
-  return role == Role::kTrainer ? config_.ranks.trainer_sp : 1;
-}
-
-void Dispatch::BeginIteration() {
+void Dispatch::BeginIteration(std::uint32_t iteration) {
   queue_ = RequestQueue();
+  batches_.clear();
   samples_.clear();
+  iteration_ = iteration;
+  if (parts_.store != nullptr) parts_.store->Forget(iteration);
 }
 
 void Dispatch::Add(std::vector<Request> requests) {
-  for (Request& request : requests) request.id = next_id_++;
-  queue_.Add(requests);
+  std::map<decltype(ContentOf(Request{})), Sample> finished;
+  if (parts_.store != nullptr && !requests.empty()) {
+    for (Sample& sample : parts_.store->Samples(requests[0].iteration)) {
+      const auto content = ContentOf(sample.request);
+      finished.emplace(content, std::move(sample));
+    }
+  }
+  std::map<std::uint32_t, std::vector<Request>> left;  // by steps done
+  for (Request& request : requests) {
+    request.id = next_id_++;
+    if (const auto found = finished.find(ContentOf(request)); found != finished.end() && !request.keep_image) {
+      found->second.request = request;
+      samples_[request.kind][request.id] = std::move(found->second);
+      continue;
+    }
+    std::optional<DenoiseState> state;
+    if (parts_.store != nullptr) state = parts_.store->State(request);
+    left[state ? state->steps : 0].push_back(request);
+  }
+  for (const auto& [steps, same] : left) queue_.Add(same, steps);
 }
 
 std::vector<Sample> Dispatch::Take(RequestKind kind) {
@@ -62,18 +86,18 @@ std::vector<Sample> Dispatch::Take(RequestKind kind) {
 void Dispatch::StartTraining(Train train) {
   trained_.reset();
   trainers_left_ = 0;
-  for (auto& [rank, worker] : workers_) {
-    if (!Trains(worker.role)) continue;
-    worker.tasks.emplace_back(train);
+  for (auto& [rank, trainer] : trainers_) {
+    if (!trainer.leads) continue;
+    trainer.tasks.emplace_back(train);
     ++trainers_left_;
   }
 }
 
 void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
   savers_left_ = 0;
-  for (auto& [rank, worker] : workers_) {
-    if (!Trains(worker.role)) continue;
-    worker.tasks.emplace_back(Save{path, step});  // each has a share of the state; the first one writes
+  for (auto& [rank, trainer] : trainers_) {
+    if (!trainer.leads) continue;
+    trainer.tasks.emplace_back(Save{path, step});  // each has a share of the state; the first one writes
     ++savers_left_;
   }
 }
@@ -101,6 +125,8 @@ void Dispatch::ServeUntil(const std::function<bool()>& condition, const std::fun
   while (!condition()) {
     ServeOne();
     CheckWorkers();
+    Expire();
+    if (parts_.tick) parts_.tick();
     idle();
   }
 }
@@ -109,61 +135,106 @@ void Dispatch::CheckWorkers() {
   // Who lost its peer tells so; the peer's own report, or its end, says why and may arrive a little later.
   if (failure_ && (failure_->exit_code() != kExitStopped || Now() - failed_at_ > kReasonSeconds)) throw *failure_;
   for (const std::string& name : server_.TakeLost()) {
-    if (name.empty()) throw PeerLost("a worker was lost before its first call" + std::string(kSeeLogs));
-    const std::uint32_t rank = static_cast<std::uint32_t>(std::stoul(name));
-    const auto worker = workers_.find(rank);
-    if (worker != workers_.end() && std::exchange(worker->second.gone, true)) continue;
-    throw Lost(rank, worker != workers_.end() ? worker->second.role : followers_.at(rank),
-               "its connection has ended: it was killed, or it was stopped or cut off for " +
-                   std::to_string(kSilenceLimit.count() / 1000) + " s");
+    if (!name.empty()) Lose(static_cast<std::uint32_t>(std::stoul(name)));
   }
   if (Now() - start_ < kConnectSeconds) return;
-  for (const auto& [rank, worker] : workers_) {
-    if (!worker.called) throw Lost(rank, worker.role, "it has not called since the start");
+  for (const auto& [rank, trainer] : trainers_) {
+    if (!trainer.arrived) throw Lost(rank, "it has not called since the start");
   }
 }
 
-PeerLost Dispatch::Lost(std::uint32_t rank, Role role, const std::string& how) const {
-  return PeerLost("rank " + std::to_string(rank) + " (" + std::string(RoleName(role)) + ") is lost: " + how + kSeeLogs);
+// A rank whose connection has ended: killed, stopped or cut off; or it has left, and said so before.
+void Dispatch::Lose(std::uint32_t rank) {
+  if (const auto trainer = trainers_.find(rank); trainer != trainers_.end()) {
+    if (std::exchange(trainer->second.gone, true)) return;
+    throw Lost(rank, "its connection has ended: it was killed, or it was stopped or cut off for " +
+                         std::to_string(kSilenceLimit.count() / 1000) + " s");
+  }
+  if (!roster_.Has(rank)) return;
+  const std::vector<std::uint64_t> given_back = queue_.Release(static_cast<int>(rank));
+  // Each sample of its batch has lost what it did since the last commit: a step, by and large.
+  ledger_.AddSteps(0, static_cast<double>(given_back.size()));
+  speeds_.Forget(static_cast<int>(rank));
+  batches_.erase(rank);
+  LogLine(fmt::format("spot rank {} is lost; {} requests of it go to others", rank, given_back.size()));
+  roster_.Depart(rank, Use::kLost, Now());
+}
+
+PeerLost Dispatch::Lost(std::uint32_t rank, const std::string& how) const {
+  return PeerLost("rank " + std::to_string(rank) + " (trainer) is lost: " + how + kSeeLogs);
+}
+
+// Leases that ran out: their workers hang, or are much slower than they were.
+void Dispatch::Expire() {
+  const double now = Now();
+  if (now - last_expiry_ < kExpirySeconds) return;
+  last_expiry_ = now;
+  for (const RequestQueue::Expired& expired : queue_.Expire(now)) {
+    LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
+                        expired.id));
+    speeds_.Forget(expired.worker);
+  }
 }
 
 void Dispatch::Finish() {
   finishing_ = true;
   const double deadline = Now() + kLongestTurn;
   const auto all_gone = [&] {
-    return std::all_of(workers_.begin(), workers_.end(),
-                       [](const auto& entry) { return entry.second.gone || entry.second.role == Role::kAll; });
+    const auto heard = [](const auto& entry) { return entry.second.gone || !entry.second.leads; };
+    const auto explores = [](const auto& entry) { return entry.second.role == Role::kExplorer; };
+    return std::none_of(roster_.ranks().begin(), roster_.ranks().end(), explores) &&
+           std::all_of(trainers_.begin(), trainers_.end(), heard);
   };
-  while (!all_gone() && Now() < deadline) {
+  while (!all_gone() && parts_.role != Role::kAll && Now() < deadline) {
     ServeOne();
     for (const std::string& name : server_.TakeLost()) {
       if (name.empty()) continue;
-      const auto worker = workers_.find(static_cast<std::uint32_t>(std::stoul(name)));
-      if (worker != workers_.end()) worker->second.gone = true;
+      const auto rank = static_cast<std::uint32_t>(std::stoul(name));
+      if (const auto trainer = trainers_.find(rank); trainer != trainers_.end()) trainer->second.gone = true;
+      roster_.Depart(rank, Use::kIdle, Now());
     }
   }
 }
 
 Bytes Dispatch::Answer(const Bytes& bytes) {
   Message reply = Ack{};
-  Message message = Decode(bytes, run_id_);
+  Message message;
+  try {
+    message = Decode(bytes, run_id_);
+  } catch (const MessageError& error) {  // of another build or run; whoever sent it must not hurt this run
+    return Encode(Failed{error.what(), kExitUsage}, run_id_);
+  }
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
   } else if (const auto* push = std::get_if<Push>(&message)) {
     AcceptPush(*push);
+  } else if (auto* commit = std::get_if<CommitStates>(&message)) {
+    AcceptCommit(std::move(*commit));
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
     const Published& published = FindPublished({fetch->version, fetch->ema});
     reply = PieceOf(*fetch, published.values, published.checksum);
   } else if (const auto* prompts = std::get_if<FetchPrompts>(&message)) {
-    reply = embeddings_(*prompts);
+    reply = parts_.embeddings(*prompts);
   } else if (auto* piece = std::get_if<PushWeights>(&message)) {
     pushed_.Add(std::move(*piece));
   } else if (auto* trained = std::get_if<Trained>(&message)) {
     AcceptTrained(std::move(*trained));
   } else if (std::holds_alternative<Saved>(message)) {
     --savers_left_;
+  } else if (const auto* hello = std::get_if<Hello>(&message)) {
+    reply = AnswerHello(*hello);
+  } else if (const auto* join = std::get_if<Join>(&message)) {
+    reply = AnswerJoin(*join);
+  } else if (const auto* back = std::get_if<GiveBack>(&message)) {
+    AcceptGiveBack(*back);
+  } else if (const auto* regroup = std::get_if<RegroupReport>(&message)) {
+    ++roster_.counts.regroups;
+    LogLine(fmt::format("explorers regrouped ({}): {} lost, {} there, groups {}; {:.1f} ms", regroup->number,
+                        regroup->lost, regroup->members, regroup->groups,
+                        1e3 * (regroup->shrink_seconds + regroup->build_seconds)));
+    regroups_.push_back(*regroup);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
-    workers_.at(failed->rank).gone = true;
+    if (const auto trainer = trainers_.find(failed->rank); trainer != trainers_.end()) trainer->second.gone = true;
     if (!failure_ || failure_->exit_code() == kExitStopped) {
       if (!failure_) failed_at_ = Now();
       failure_.emplace(failed->text, failed->exit_code);
@@ -175,62 +246,137 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   return Encode(reply, run_id_);
 }
 
+Message Dispatch::AnswerHello(const Hello& hello) {
+  if (const auto trainer = trainers_.find(hello.rank); trainer != trainers_.end()) trainer->second.arrived = true;
+  roster_.Arrive(hello, Now());
+  return Ack{};
+}
+
+Message Dispatch::AnswerJoin(const Join& join) {
+  if (!parts_.welcome) return Failed{"this run takes no spot jobs", kExitUsage};
+  if (finishing_) return Failed{"this run has come to its end", kExitFinished};
+  Welcome welcome = parts_.welcome();
+  welcome.first_rank = roster_.Reserve(join.ranks);
+  LogLine(fmt::format("a spot job of {} rank(s) on {} joins as rank {}", join.ranks, join.host, welcome.first_rank));
+  return welcome;
+}
+
 Message Dispatch::AnswerPull(const Pull& pull) {
-  if (followers_.contains(pull.rank)) return Wait{0};  // its greeting
-  const auto found = workers_.find(pull.rank);
-  SPOTLIGHT_REQUIRE(found != workers_.end(), "pull from an unknown rank " + std::to_string(pull.rank));
-  WorkerState& worker = found->second;
-  const double now = Now();
-  const Pool pool = worker.role == Role::kExplorer ? Pool::kSpot : Pool::kReserved;
-  const double busy = std::accumulate(pull.busy_seconds.begin(), pull.busy_seconds.end(), 0.0);
-  const int ranks = RanksOf(worker.role);
-  for (std::size_t use = 0; use < pull.busy_seconds.size(); ++use) {
-    ledger_.Add(pool, static_cast<Use>(use), ranks * pull.busy_seconds[use]);
-  }
-  if (worker.last_pull > 0) ledger_.Add(pool, Use::kIdle, ranks * std::max(0.0, now - worker.last_pull - busy));
-  worker.last_pull = now;
-  worker.called = true;
-  if (finishing_) {
-    worker.gone = true;
+  if (!roster_.Has(pull.rank)) {  // taken for lost, and now it is back
     return spotlight::Finish{};
   }
-  std::vector<RequestKind> kinds = {RequestKind::kEvaluate, RequestKind::kRollout};
-  if (Explores(worker)) kinds.push_back(RequestKind::kExplore);
-  for (const RequestKind kind : kinds) {
-    const std::size_t size = std::min<std::size_t>(LeaseSize(worker, kind), pull.capacity);
-    std::vector<Request> requests =
-        size == 0 ? std::vector<Request>{}
-                  : queue_.Lease(static_cast<int>(pull.rank), static_cast<int>(size), {kind}, now);
-    if (!requests.empty()) return Work{std::move(requests)};
+  RosterRank& rank = roster_.At(pull.rank);
+  const bool parked = pull.capacity == 0;
+  if (!parked) {
+    roster_.Report(pull, Now());
+    ledger_.AddSteps(0, static_cast<double>(pull.sample_steps));
+    queue_.Release(static_cast<int>(pull.rank));
+    batches_.erase(pull.rank);
   }
-  if (!worker.tasks.empty()) {
-    Message task = std::move(worker.tasks.front());
-    worker.tasks.pop_front();
+  if (finishing_) {
+    if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end()) trainer->second.gone = true;
+    for (const std::uint32_t member : pull.members) roster_.Depart(member, Use::kIdle, Now());
+    roster_.Depart(pull.rank, Use::kIdle, Now());
+    return spotlight::Finish{};
+  }
+  if (parked) {
+    if (!std::exchange(rank.called, false)) return Wait{kParkedMilliseconds};
+    return Activate{};
+  }
+  if (std::optional<Work> work = WorkFor(pull.rank, pull.capacity)) return *std::move(work);
+  if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end() && !trainer->second.tasks.empty()) {
+    Message task = std::move(trainer->second.tasks.front());
+    trainer->second.tasks.pop_front();
     return task;
   }
   return Wait{kWaitMilliseconds};
 }
 
-bool Dispatch::Explores(const WorkerState& worker) const {
-  return worker.role != Role::kTrainer || explorers_ == 0;  // with no spot rank the trainers explore before they train
+// With no spot rank the trainers explore before they train; and what is left of a fixed budget, after it.
+bool Dispatch::Explores(std::uint32_t rank) const {
+  return !trainers_.contains(rank) || parts_.role == Role::kAll || roster_.explorers() == 0;
 }
 
-// Half of a fair share, so that a fast worker comes back for more and the last batch is a small one.
-std::size_t Dispatch::LeaseSize(const WorkerState& worker, RequestKind kind) const {
-  const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
-  std::size_t sharers = 0;
-  for (const auto& [rank, other] : workers_) {
-    sharers += kind != RequestKind::kExplore || Explores(other) ? 1 : 0;
+std::uint32_t Dispatch::StepsOf(RequestKind kind) const {
+  return static_cast<std::uint32_t>(kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps);
+}
+
+std::optional<Work> Dispatch::WorkFor(std::uint32_t rank, std::uint32_t capacity) {
+  const int worker = static_cast<int>(rank);
+  const double now = Now();
+  for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
+    if (kind == RequestKind::kExplore && !Explores(rank)) continue;
+    std::vector<int> sharers = roster_.Leaders();
+    if (kind == RequestKind::kExplore) {
+      std::erase_if(sharers, [&](int other) { return !Explores(static_cast<std::uint32_t>(other)); });
+    }
+    const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
+    const std::size_t size = std::min<std::size_t>(
+        capacity, parts_.role == Role::kAll ? queued : speeds_.BatchSize(worker, kind, queued, sharers));
+    const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
+                                                static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
+    std::vector<Request> requests;
+    if (size > 0) requests = queue_.Lease(worker, static_cast<int>(size), {kind}, now, seconds);
+    if (requests.empty() && queued == 0) {
+      const std::optional<double> usual = speeds_.SecondsPerRequest(worker, kind);
+      const double older = std::max(kLeaseFloor, kStraggler * usual.value_or(kFirstLease) * capacity);
+      requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds, older);
+    }
+    if (requests.empty()) continue;
+    batches_[rank] = {now, requests.size(), kind};
+    return WithStates(std::move(requests));
   }
-  if (worker.role == Role::kAll || sharers <= 1) return queued;
-  return std::max(kSmallestLease, (queued + 2 * sharers - 1) / (2 * sharers));
+  return std::nullopt;
+}
+
+Work Dispatch::WithStates(std::vector<Request> requests) {
+  Work work{std::move(requests), {}};
+  if (parts_.store == nullptr || queue_.StepsDone(work.requests[0].id) == 0) return work;
+  for (const Request& request : work.requests) {
+    std::optional<DenoiseState> state = parts_.store->State(request);
+    if (!state || state->steps != queue_.StepsDone(request.id)) {
+      // A commit that cannot be read any more: the batch is at one step, so all of it begins again.
+      for (const Request& other : work.requests) queue_.Rewind(other.id, 0);
+      return {std::move(work.requests), {}};
+    }
+    work.states.push_back(*std::move(state));
+  }
+  return work;
 }
 
 void Dispatch::AcceptPush(const Push& push) {
-  for (const Sample& sample : push.samples) {
-    if (!queue_.Complete(sample.request.id, static_cast<int>(push.rank))) continue;  // cut or fenced: not counted
-    samples_[sample.request.kind][sample.request.id] = sample;
+  const auto batch = batches_.find(push.rank);
+  if (batch != batches_.end() && batch->second.requests == push.samples.size() && !push.samples.empty()) {
+    const double seconds = std::max(1e-6, Now() - batch->second.since);
+    speeds_.Observe(static_cast<int>(push.rank), batch->second.kind, static_cast<double>(batch->second.requests),
+                    seconds);
+    batches_.erase(batch);
   }
+  for (const Sample& sample : push.samples) {
+    if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;  // cut or fenced: not counted
+    ledger_.AddSteps(StepsOf(sample.request.kind), 0);
+    samples_[sample.request.kind][sample.request.id] = sample;
+    if (parts_.store != nullptr && !sample.request.keep_image) parts_.store->CommitSample(sample);
+  }
+}
+
+void Dispatch::AcceptCommit(CommitStates commit) {
+  if (parts_.store == nullptr || commit.states.size() != commit.requests.size()) return;
+  for (std::size_t i = 0; i < commit.requests.size(); ++i) {
+    const Request& request = commit.requests[i];
+    const std::uint32_t steps = commit.states[i].steps;
+    if (!queue_.IsLive(request.id, request.epoch)) continue;
+    if (!parts_.store->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind
+    queue_.Progress(request.id, request.epoch, steps, Now());
+  }
+}
+
+void Dispatch::AcceptGiveBack(const GiveBack& message) {
+  queue_.Release(static_cast<int>(message.rank));
+  batches_.erase(message.rank);
+  if (!message.leaves || !roster_.Has(message.rank)) return;
+  LogLine(fmt::format("spot rank {} has left in order", message.rank));
+  roster_.Depart(message.rank, Use::kDraining, Now());
 }
 
 void Dispatch::AcceptTrained(Trained trained) {

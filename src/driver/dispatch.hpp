@@ -1,7 +1,9 @@
 // The coordinator's side of the control plane: answers every worker's pull, push and fetch.
 //
-// Holds what is handed out and collected within an iteration: the request queue, the samples that came
-// back, the trainers' tasks, the published weights and the cost ledger. Decides nothing about learning.
+// Holds what is handed out and collected within an iteration: the request queue, how far each request has got, the
+// samples that came back, the trainers' tasks, the published weights and the cost ledger. Decides nothing about
+// learning. A lost spot rank gives its requests back, and others go on with them from their last commit; a lost trainer
+// ends the run.
 #pragma once
 
 #include <deque>
@@ -21,8 +23,11 @@
 #include "comm/weight_pieces.hpp"
 #include "comm/world.hpp"
 #include "config/config.hpp"
+#include "driver/roster.hpp"
+#include "io/tensor_store.hpp"
 #include "model/model_weights.hpp"
 #include "plan/ledger.hpp"
+#include "schedule/batch_size.hpp"
 #include "schedule/request_queue.hpp"
 
 namespace spotlight {
@@ -39,22 +44,26 @@ class RunFailed : public std::runtime_error {
 
 class Dispatch {
  public:
-  // roles: of each rank that calls (of the one process: rank 0, kAll); the others of a sequence-parallel group do not.
-  // embeddings: answers what workers ask about prompts. weights: number of trained parameters.
-  using Embeddings = std::function<Prompts(const FetchPrompts&)>;
-  Dispatch(const Config& config, const std::map<std::uint32_t, Role>& roles, std::uint64_t run_id, Server& server,
-           Embeddings embeddings, Index weights);
+  // trainers: the ranks that must come, and whether each leads its group (only leaders call); of the one process: rank
+  // 0, kAll. store: where commits go; null: there are none. embeddings: answers what workers ask about prompts.
+  // weights: number of trained parameters. welcome: answers a spot job that wants to join, but for its ranks' numbers.
+  struct Parts {
+    std::map<std::uint32_t, bool> trainers;
+    Role role = Role::kTrainer;  // of `trainers`: kTrainer or kAll
+    TensorStore* store = nullptr;
+    std::function<Prompts(const FetchPrompts&)> embeddings;
+    std::function<Welcome()> welcome;
+    std::function<void()> tick;  // called between two answers
+    Index weights = 0;
+  };
+  Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts);
 
-  // Ranks that only share the passes of those that call: each greets once with a pull and stays connected, so that its
-  // loss is noticed and named.
-  void Watch(std::map<std::uint32_t, Role> followers) { followers_ = std::move(followers); }
-
-  // Forgets the last iteration's requests; a late result of theirs is refused from now on.
-  void BeginIteration();
-  // Queues requests; ids are given here.
+  // Forgets the requests of the iterations before; a late result of theirs is refused from now on.
+  void BeginIteration(std::uint32_t iteration);
+  // Queues requests; ids are given here. What the store has of them from before a restart is not done again.
   void Add(std::vector<Request> requests);
   bool Done(RequestKind kind) const { return queue_.Done(kind); }
-  std::size_t CountDone(RequestKind kind) const { return queue_.Count(RequestState::kDone, kind); }
+  std::size_t CountDone(RequestKind kind) const { return samples_.contains(kind) ? samples_.at(kind).size() : 0; }
   // Drops what is queued and refuses what is still being computed.
   int Cancel(RequestKind kind) { return queue_.Cancel(kind); }
   // Finished samples of a kind since the last call, in the order of their request ids.
@@ -72,8 +81,8 @@ class Dispatch {
   void Publish(const WeightKey& key, std::vector<float> values);
   const std::vector<float>& PublishedWeights(const WeightKey& key) const;
 
-  // Answers workers until `condition` holds. Throws RunFailed, or PeerLost if
-  // the connection of one has ended: it is dead, stopped or cut off.
+  // Answers workers until `condition` holds. Throws RunFailed, or PeerLost if a trainer's connection has ended: it is
+  // dead, stopped or cut off.
   // `idle` is called now and then, for progress and signals.
   void ServeUntil(const std::function<bool()>& condition, const std::function<void()>& idle);
 
@@ -81,7 +90,11 @@ class Dispatch {
   void Finish();
 
   CostLedger& ledger() { return ledger_; }
-  static constexpr double kConnectSeconds = 60;  // a worker that has not called by then is lost
+  const Roster& roster() const { return roster_; }
+  Roster& roster() { return roster_; }
+  // Regroups that explorers reported since the last call.
+  std::vector<RegroupReport> TakeRegroups() { return std::exchange(regroups_, {}); }
+  static constexpr double kConnectSeconds = 60;  // a trainer that has not called by then is lost
   static constexpr double kLongestTurn = 600;    // seconds that a worker may compute before it hears Finish
 
  private:
@@ -90,33 +103,47 @@ class Dispatch {
     std::vector<float> values;
     std::uint64_t checksum = 0;
   };
-  struct WorkerState {
-    Role role = Role::kExplorer;
-    double last_pull = 0;
-    bool called = false;
+  struct TrainerState {
+    bool leads = false;
+    bool arrived = false;
     bool gone = false;          // has heard Finish, or its connection has ended
-    std::deque<Message> tasks;  // trainers: Train, Save
+    std::deque<Message> tasks;  // Train, Save
   };
 
   bool ServeOne();
   void CheckWorkers();
-  PeerLost Lost(std::uint32_t rank, Role role, const std::string& how) const;
+  void Expire();
+  void Lose(std::uint32_t rank);
+  PeerLost Lost(std::uint32_t rank, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
+  Message AnswerHello(const Hello& hello);
   Message AnswerPull(const Pull& pull);
+  Message AnswerJoin(const Join& join);
+  std::optional<Work> WorkFor(std::uint32_t rank, std::uint32_t capacity);
+  Work WithStates(std::vector<Request> requests);
   void AcceptPush(const Push& push);
+  void AcceptCommit(CommitStates commit);
+  void AcceptGiveBack(const GiveBack& message);
   void AcceptTrained(Trained trained);
   const Published& FindPublished(const WeightKey& key) const;
-  int RanksOf(Role role) const;  // that one caller speaks for
-  std::size_t LeaseSize(const WorkerState& worker, RequestKind kind) const;
-  bool Explores(const WorkerState& worker) const;
+  bool Explores(std::uint32_t rank) const;
+  std::uint32_t StepsOf(RequestKind kind) const;
 
   const Config& config_;
   std::uint64_t run_id_;
   Server& server_;
-  std::map<std::uint32_t, WorkerState> workers_;
-  std::map<std::uint32_t, Role> followers_;
-  int explorers_ = 0;
+  Parts parts_;
+  std::map<std::uint32_t, TrainerState> trainers_;
   RequestQueue queue_;
+  WorkerSpeeds speeds_;
+  struct Batch {
+    double since = 0;  // leased
+    std::size_t requests = 0;
+    RequestKind kind = RequestKind::kRollout;
+  };
+  std::map<std::uint32_t, Batch> batches_;  // in work, by leader
+  std::uint32_t iteration_ = 0;
+  double last_expiry_ = 0;
   std::uint64_t next_id_ = 1;
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
   std::optional<Trained> trained_;
@@ -126,10 +153,11 @@ class Dispatch {
   bool finishing_ = false;
   std::list<Published> published_;
   PushedWeights pushed_;
-  Embeddings embeddings_;
+  std::vector<RegroupReport> regroups_;
   std::optional<RunFailed> failure_;
   double failed_at_ = 0;
   CostLedger ledger_;
+  Roster roster_;
 };
 
 }  // namespace spotlight

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -18,9 +19,14 @@
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
 #include "driver/dry_run.hpp"
+#include "driver/explorer.hpp"
+#include "driver/join.hpp"
 #include "driver/pass_groups.hpp"
+#include "driver/preemptions.hpp"
 #include "driver/signals.hpp"
 #include "driver/worker.hpp"
+#include "io/tensor_store.hpp"
+#include "io/tensor_store_folder.hpp"
 #include "kernels/runtime.hpp"
 #include "record/run_directory.hpp"
 
@@ -28,6 +34,12 @@ namespace spotlight {
 namespace {
 
 using Attributes = std::map<std::string, std::string>;
+
+constexpr double kStoreSeconds = 10;  // that the store may write at the end of a run that stopped
+
+std::string StorePath(const Config& config) {
+  return config.store.path.empty() ? config.run.directory + "/store" : config.store.path;
+}
 
 // Paths may change on resume, what is read through them may not.
 void RequireSameContents(const RunState& state, const Resources& resources, const Config& config) {
@@ -134,69 +146,120 @@ Prompts AnswerPrompts(const Config& config, const Resources& resources, const Fe
   return answer;
 }
 
+// The store of the run: what it holds depends on the fixed settings and contents, which a resumed run keeps.
+std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& resources) {
+  std::string run = std::filesystem::absolute(config.run.directory).lexically_normal().string();
+  for (const auto& [key, hash] : resources.contents) run += fmt::format(" {}={}", key, hash);
+  const TransformerConfig& model = resources.model.layout->config();
+  const Index tokens = Index{config.sampler.height / 16} * (config.sampler.width / 16);
+  TensorStore::Options options;
+  options.path = StorePath(config);
+  options.run = run;
+  options.sizes = {.latent = {tokens, model.in_channels},
+                   .window = static_cast<std::size_t>(config.sampler.window_size),
+                   .terms = resources.reward->names().size()};
+  auto store = std::make_unique<TensorStore>(options);
+  for (const std::string& problem : store->Problems()) LogWarning(problem);
+  return store;
+}
+
 int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<PassGroup>& groups,
                    std::uint64_t run_id, Server& server, OptimizerState state, const Attributes& attributes) {
-  const std::string& directory = start.config.run.directory;
-  RunRecord record(directory,
-                   {start.config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
+  const Config& config = start.config;
+  const std::string& directory = config.run.directory;
+  const bool alone = world.role() == Role::kAll;
+  RunRecord record(directory, {config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
   if (start.restart) {
     record.Resume(static_cast<int>(start.state.next_iteration), attributes);
   } else {
     record.Create(attributes);
   }
-  start.state.input = DumpConfig(start.config);
+  start.state.input = DumpConfig(config);
   const DitLayout& layout = *resources.model.layout;
-  std::map<std::uint32_t, Role> callers, followers;
-  for (const PassGroup& group : groups) {
-    for (const int rank : group.ranks) {
-      (rank == group.ranks[0] ? callers : followers)[static_cast<std::uint32_t>(rank)] = group.role;
+  std::unique_ptr<TensorStore> store;
+  if (!alone) store = OpenStore(config, resources);
+  std::vector<std::uint32_t> explorers;
+  for (int rank = 0; rank < world.size() - config.ranks.parked && !alone; ++rank) {
+    if (world.roles()[static_cast<std::size_t>(rank)] == Role::kExplorer) {
+      explorers.push_back(static_cast<std::uint32_t>(rank));
     }
   }
-  Dispatch dispatch(
-      start.config, callers, run_id, server,
-      [&](const FetchPrompts& fetch) { return AnswerPrompts(start.config, resources, fetch); },
-      start.config.lora.rank > 0 ? layout.adapter().size() : layout.base().size());
-  dispatch.Watch(std::move(followers));
-  dispatch.Publish({start.state.next_iteration, false}, std::move(state.weights));
-  if (!state.ema.empty()) dispatch.Publish({start.state.next_iteration, true}, std::move(state.ema));
+  std::optional<Preemptions> preemptions;
+  if (!config.spot.trace.empty() && !explorers.empty()) preemptions.emplace(config, world.host(), explorers);
+
+  Dispatch::Parts parts{
+      .role = alone ? Role::kAll : Role::kTrainer,
+      .store = store.get(),
+      .embeddings = [&](const FetchPrompts& fetch) { return AnswerPrompts(config, resources, fetch); },
+      .weights = config.lora.rank > 0 ? layout.adapter().size() : layout.base().size()};
+  for (const PassGroup& group : groups) {
+    for (const int rank : group.ranks) parts.trainers[static_cast<std::uint32_t>(rank)] = rank == group.ranks[0];
+  }
+  const auto began = std::chrono::steady_clock::now();
+  std::optional<Dispatch> dispatch;
+  if (!alone) parts.welcome = [&] { return Welcome{.input = start.state.input, .directory = directory}; };
+  if (preemptions) {
+    parts.tick = [&] {
+      const std::chrono::duration<double> run = std::chrono::steady_clock::now() - began;
+      preemptions->Play(dispatch->roster(), run.count());
+    };
+  }
+  dispatch.emplace(config, run_id, server, std::move(parts));
+  dispatch->Publish({start.state.next_iteration, false}, std::move(state.weights));
+  if (!state.ema.empty()) dispatch->Publish({start.state.next_iteration, true}, std::move(state.ema));
   state = {};  // the moments are the trainers' matter
-  const int explorers = world.role() == Role::kAll ? 0 : world.explorers();
-  Coordinator coordinator(start.config, resources, dispatch, record, start.state, world.trainers(), explorers);
+  Coordinator coordinator(config, resources, *dispatch, record, start.state, world.trainers(),
+                          alone ? 0 : world.explorers());
+  int code = kExitFinished;
   try {
-    const int code = coordinator.Run();
-    dispatch.Finish();
-    return code;
+    code = coordinator.Run();
   } catch (const RunFailed& failed) {
     LogWarning(failed.what());
-    dispatch.Finish();
-    return failed.exit_code();
+    code = failed.exit_code();
   } catch (const FileError& error) {
     LogWarning(error.what());
-    dispatch.Finish();
-    return kExitFile;
+    code = kExitFile;
   }
+  dispatch->Finish();
+  if (store != nullptr) {
+    for (const std::string& problem : store->Problems()) LogWarning(problem);
+    if (code != kExitFinished) store->WaitWritten(kStoreSeconds);
+    store.reset();
+    if (code == kExitFinished) RemoveTensorStore(StorePath(config));
+  }
+  return code;
 }
 
-int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-              const std::string& address, OptimizerState state, std::span<const int> members) {
-  OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
-  // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
-  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
+// A trainer.
+int RunTrainer(const Config& config, const Resources& resources, World& world, std::uint64_t run_id, NodeMemory& node,
+               Client& client, OptimizerState state, std::span<const int> members) {
+  const std::uint32_t rank = static_cast<std::uint32_t>(world.rank());
+  client.Call(Encode(Hello{rank, Role::kTrainer, world.host(), static_cast<std::uint32_t>(getpid()), false}, run_id));
   std::unique_ptr<SpGroup> group;
   if (members.size() > 1) {
     group = std::make_unique<SpGroup>(world, members);
     LogLine(fmt::format("shares passes with ranks {}", fmt::join(members, ", ")));
   }
-  Worker worker(config, resources, world, run_id, state, group.get());
+  Worker worker(config, resources, world, rank, run_id, &node, state, group.get());
   state = {};
+  const std::vector<std::uint32_t> ranks(members.begin(), members.end());
+  if (group == nullptr) return worker.Run({client, client}, ranks);
+  GroupClient shared(*group, client);
+  return worker.Run({shared, client}, ranks);
+}
+
+int RunWorker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
+              const std::string& address, OptimizerState state, std::span<const int> members) {
+  OpenLog(fmt::format("{}/logs/rank_{:04}.log", config.run.directory, world.rank()), false);
   LogLine(fmt::format("{}, {} thread(s)", ProcessName(), KernelThreads()));
+  // Connects now, so that a loss from here on is noticed. The coordinator may be long in the file system.
+  const std::unique_ptr<Client> client = MakeClient(address, std::chrono::minutes(10), std::to_string(world.rank()));
+  NodeMemory node(NodeSession(run_id));
   int code = kExitFinished;
-  if (group == nullptr) {
-    code = worker.Run(*client);
+  if (world.role() == Role::kTrainer) {
+    code = RunTrainer(config, resources, world, run_id, node, *client, std::move(state), members);
   } else {
-    if (group->index() > 0) worker.Greet(*client);
-    GroupClient shared(*group, group->index() == 0 ? client.get() : nullptr);
-    code = worker.Run(shared);
+    code = Explorer(config, resources, world, 0, false, run_id, node, *client).Run();
   }
   LogLine(fmt::format("left with code {}", code));
   return code;
@@ -237,9 +300,11 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   address = world.Broadcast(address, world.coordinator());
   start.config.run.directory = directory;
   const std::uint64_t run_id = std::hash<std::string>{}(directory + address);
+  NodeMemory::RemoveLeftovers();
+  world.Part();
   if (!coordinates) {
     return RunWorker(start.config, resources, world, run_id, address, std::move(state),
-                     GroupOf(groups, world.rank()).ranks);
+                     world.role() == Role::kTrainer ? GroupOf(groups, world.rank()).ranks : std::vector<int>{});
   }
 
   OpenLog(directory + "/spotlight.log", true);
@@ -252,10 +317,11 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
                            {"restart_count", std::to_string(start.state.restarts)}};
   for (const auto& [key, hash] : resources.contents) attributes["hash of " + key] = hash;
   if (world.size() > 1) {
+    const JoinFile join(directory, address, run_id);
     return RunCoordinator(start, resources, world, groups, run_id, *network, std::move(state), attributes);
   }
-  Worker worker(start.config, resources, world, run_id, state);
-  const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn(client); });
+  Worker worker(start.config, resources, world, 0, run_id, nullptr, state);
+  const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn({client, client}, {0}); });
   return RunCoordinator(start, resources, world, groups, run_id, *local, std::move(state), attributes);
 }
 

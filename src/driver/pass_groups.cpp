@@ -19,8 +19,7 @@ std::vector<PassGroup> PlanPassGroups(const Config& config, World& world) {
   }
   std::vector<PassGroup> groups;
   for (const auto& [key, role, degree] :
-       {std::tuple("ranks/trainer_sp", Role::kTrainer, config.ranks.trainer_sp),
-        std::tuple("ranks/explorer_sp", Role::kExplorer, config.ranks.explorer_sp), std::tuple("", Role::kAll, 1)}) {
+       {std::tuple("ranks/trainer_sp", Role::kTrainer, config.ranks.trainer_sp), std::tuple("", Role::kAll, 1)}) {
     for (auto& ranks : PlanSpGroups(key, role, placed[role], degree)) groups.push_back({role, std::move(ranks)});
   }
   return groups;

@@ -1,4 +1,5 @@
-// Which ranks run passes of the transformer together in this job.
+// Which trainers run passes of the transformer together in this job. Explorers form groups as they come and go
+// (schedule/membership.hpp).
 #pragma once
 
 #include <vector>
@@ -14,8 +15,8 @@ struct PassGroup {
   std::vector<int> ranks;
 };
 
-// Collective, after AssignRoles: the groups of all trainers and explorers, or the one process with all roles.
-// UserError, on all ranks, if a host's ranks do not divide into groups of ranks/trainer_sp or ranks/explorer_sp.
+// Collective, after AssignRoles: the groups of all trainers, or the one process with all roles. UserError, on all
+// ranks, if a host's trainers do not divide into groups of ranks/trainer_sp.
 std::vector<PassGroup> PlanPassGroups(const Config& config, World& world);
 
 // The group of a rank; SPOTLIGHT_REQUIREs that there is one.

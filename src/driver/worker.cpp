@@ -10,6 +10,7 @@
 #include "driver/dispatch.hpp"
 #include "io/state_file.hpp"
 #include "rollout/schedule.hpp"
+#include "schedule/commit_interval.hpp"
 
 namespace spotlight {
 namespace {
@@ -34,16 +35,58 @@ Use UseOf(RequestKind kind) {
 
 }  // namespace
 
-Worker::Worker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-               const OptimizerState& state, SequenceGroup* group)
+// Commits, and gives the caller of the worker the word, between two steps of a batch.
+class Worker::Border : public StepBorder {
+ public:
+  Border(Worker& worker, const Lines& lines, const std::vector<Request>& requests)
+      : worker_(worker), lines_(lines), requests_(requests) {}
+
+  void At(int steps, const States& states) override {
+    worker_.step_seconds_ = Now() - last_;
+    worker_.sample_steps_ += requests_.size();
+    const auto commit = [&] {
+      if (committed_ == steps) return;
+      const double start = Now();
+      if (worker_.leads()) {
+        const CommitStates message{worker_.rank_, requests_, states()};
+        lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
+      }
+      committed_ = steps;
+      worker_.commit_seconds_ = Now() - start;
+    };
+    if (steps - committed_ >= Interval()) commit();
+    worker_.at_border_(commit);
+    last_ = Now();
+  }
+
+ private:
+  int Interval() const {
+    if (worker_.config_.store.commit_every > 0) return worker_.config_.store.commit_every;
+    constexpr double kLossesPerSecond = 0.6 / 3600;  // a usual rate of spot machines
+    return StepsBetweenCommits({worker_.step_seconds_, worker_.commit_seconds_, kLossesPerSecond},
+                               worker_.sampler_.StepsOf(requests_[0].kind));
+  }
+
+  Worker& worker_;
+  const Lines& lines_;
+  const std::vector<Request>& requests_;
+  int committed_ = 0;
+  double last_ = Now();
+};
+
+Worker::Worker(const Config& config, const Resources& resources, World& world, std::uint32_t rank, std::uint64_t run_id,
+               NodeMemory* node, const OptimizerState& state, SequenceGroup* group, AtBorder at_border)
     : config_(config),
       resources_(resources),
       world_(world),
+      rank_(rank),
       run_id_(run_id),
       group_(group),
+      at_border_(std::move(at_border)),
       weights_(resources.model.layout, resources.model.weights, MakePrecision(config.model),
                config.lora.rank > 0 ? NetworkSigmas(config, resources.model.scheduler) : std::vector<float>(),
-               config.train.ema_decay > 0 ? 2 : 1),  // rollout and evaluation weights of one iteration
+               config.train.ema_decay > 0 ? 2 : 1,  // rollout and evaluation weights of one iteration
+               node),
       sampler_(config, resources.model.scheduler, resources.model.layout, {}),
       train_(WithoutConditions(resources.train)),
       eval_(WithoutConditions(resources.eval)) {
@@ -62,24 +105,24 @@ Message Worker::Call(Client& coordinator, const Message& message) {
   return reply;
 }
 
-Message Worker::Pulled(Client& coordinator) {
-  const Pull pull{static_cast<std::uint32_t>(world_.rank()), world_.role(),
-                  static_cast<std::uint32_t>(config_.sampler.batch), busy_seconds_};
+bool Worker::Turn(const Lines& lines, const std::vector<std::uint32_t>& members) {
+  const Message reply = Call(lines.shared, Pull{.rank = rank_,
+                                                .role = world_.role(),
+                                                .capacity = static_cast<std::uint32_t>(config_.sampler.batch),
+                                                .busy_seconds = busy_seconds_,
+                                                .members = members,
+                                                .sample_steps = sample_steps_});
   busy_seconds_.assign(kUses, 0.0);
-  return Call(coordinator, pull);
-}
-
-bool Worker::Turn(Client& coordinator) {
-  const Message reply = Pulled(coordinator);
+  sample_steps_ = 0;
   if (const auto* work = std::get_if<Work>(&reply)) {
-    Denoise(coordinator, work->requests);
+    Denoise(lines, *work);
   } else if (const auto* train = std::get_if<Train>(&reply)) {
-    TrainIteration(coordinator, *train);
+    TrainIteration(lines.shared, *train);
   } else if (const auto* save = std::get_if<Save>(&reply)) {
     const bool writes = trainer_group_->index() == 0;
     const OptimizerState state = trainer_->trained().State(writes);  // collective
     if (writes) SaveOptimizerState(state, save->path);
-    Call(coordinator, Saved{});
+    Call(lines.shared, Saved{});
   } else if (const auto* wait = std::get_if<Wait>(&reply)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
   } else if (std::holds_alternative<Finish>(reply)) {
@@ -90,28 +133,29 @@ bool Worker::Turn(Client& coordinator) {
   return true;
 }
 
-int Worker::Run(Client& coordinator) {
+int Worker::Run(const Lines& lines, const std::vector<std::uint32_t>& members) {
   try {
-    while (Turn(coordinator)) {
+    while (Turn(lines, members)) {
     }
     return kExitFinished;
   } catch (const CoordinatorLost&) {
     throw;
-  } catch (const RunFailed& failed) {
-    LogWarning(failed.what());
-    return failed.exit_code();
   } catch (const std::exception& error) {
-    int code = kExitInternal;
-    if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
-    if (dynamic_cast<const UserError*>(&error) != nullptr) code = kExitUsage;
-    if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
-    LogWarning(error.what());
-    // A follower's loss is noticed. An internal error may have come in the middle of a pass: no message can follow it.
-    if (!leads() || (group_ != nullptr && code == kExitInternal)) throw;
-    coordinator.Call(
-        Encode(Failed{ProcessName() + ": " + error.what(), code, static_cast<std::uint32_t>(world_.rank())}, run_id_));
-    return code;
+    return Report(lines, error);
   }
+}
+
+int Worker::Report(const Lines& lines, const std::exception& error) {
+  LogWarning(error.what());
+  if (const auto* failed = dynamic_cast<const RunFailed*>(&error)) return failed->exit_code();
+  int code = kExitInternal;
+  if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
+  if (dynamic_cast<const UserError*>(&error) != nullptr) code = kExitUsage;
+  if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
+  // A follower's loss is noticed. An internal error may have come in the middle of a pass: no message can follow it.
+  if (!leads() || (group_ != nullptr && group_->size() > 1 && code == kExitInternal)) throw;
+  lines.shared.Call(Encode(Failed{ProcessName() + ": " + error.what(), code, rank_}, run_id_));
+  return code;
 }
 
 void Worker::FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests) {
@@ -171,24 +215,29 @@ void Worker::TrainIteration(Client& coordinator, const Train& train) {
   Call(coordinator, std::move(trained));
 }
 
-void Worker::FetchMissingWeights(Client& coordinator, const WeightKey& key) {
+void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
-  std::vector<float> values(static_cast<std::size_t>(weights_.trained_layout().size()));
-  FetchInPieces([&](const Message& message) { return Call(coordinator, message); }, key.version, key.ema, values);
-  weights_.Put(key, values);
+  // By its own line: the others of the group may wait for it, to share what it fetches.
+  weights_.Load(key, [&](std::span<float> values) {
+    FetchInPieces([&](const Message& message) { return Call(own, message); }, key.version, key.ema, values);
+  });
 }
 
-void Worker::Denoise(Client& coordinator, const std::vector<Request>& requests) {
+void Worker::Denoise(const Lines& lines, const Work& work) {
+  const std::vector<Request>& requests = work.requests;
   const Request& first = requests.front();
   const WeightKey key = RequestWeights(first, config_.train.ema_decay > 0);
-  FetchMissingWeights(coordinator, key);
+  FetchMissingWeights(lines.own, key);
   const TextList list = first.kind == RequestKind::kEvaluate ? TextList::kEval : TextList::kTrain;
-  FetchMissingPrompts(coordinator, list, requests);
-  Push push{static_cast<std::uint32_t>(world_.rank()), {}};
+  FetchMissingPrompts(lines.shared, list, requests);
+  Push push{rank_, {}};
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));
     const ConditionedPrompts& prompts = list == TextList::kEval ? eval_ : train_;
-    std::vector<Denoised> denoised = sampler_.Denoise(weights_.Of(key), requests, prompts, group_);
+    Border border(*this, lines, requests);
+    std::vector<Denoised> denoised =
+        sampler_.Denoise(weights_.Of(key), requests, prompts, group_, work.states, at_border_ ? &border : nullptr);
+    sample_steps_ += requests.size();  // the last step has no border
     const ImageShape shape = sampler_.image_shape();
     for (std::size_t i = 0; leads() && i < requests.size(); ++i) {
       Sample sample{.request = requests[i], .rank = push.rank};
@@ -203,7 +252,7 @@ void Worker::Denoise(Client& coordinator, const std::vector<Request>& requests) 
       push.samples.push_back(std::move(sample));
     }
   }
-  Call(coordinator, push);
+  Call(lines.shared, push);
 }
 
 void SaveOptimizerState(const OptimizerState& state, const std::string& folder) {

@@ -6,8 +6,11 @@
 //        -> Wait, Finish
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
+#include "base/node_memory.hpp"
 #include "base/sequence_group.hpp"
 #include "comm/channel.hpp"
 #include "comm/trainer_group.hpp"
@@ -21,30 +24,45 @@
 
 namespace spotlight {
 
+// How a worker talks to the coordinator.
+struct Lines {
+  Client& shared;  // all members of the group make the same calls and get the same replies; the leader's are sent
+  Client& own;     // this rank's alone
+};
+
 class Worker {
  public:
-  // `resources` must outlive the worker. Trainers start from `state` (a checkpoint's or the initial one). group: the
-  // ranks that run each pass with this one; null: it runs alone. In a group every rank makes the same turns, through a
-  // GroupClient; decoding and judging are the leader's.
-  Worker(const Config& config, const Resources& resources, World& world, std::uint64_t run_id,
-         const OptimizerState& state, SequenceGroup* group = nullptr);
+  // Called at each border between two denoising steps; `commit` sends how far the batch has got. What it throws ends
+  // the batch.
+  using AtBorder = std::function<void(const std::function<void()>& commit)>;
 
-  // One pull and what it asks for. False: the coordinator said Finish.
-  bool Turn(Client& coordinator);
+  // `resources` and `node` must outlive the worker. rank: its number in the run. Trainers start from `state` (a
+  // checkpoint's or the initial one). group: the ranks that run each pass with this one; null: it runs alone. In a
+  // group every rank makes the same turns; decoding and judging are the leader's. A worker with `at_border` commits.
+  Worker(const Config& config, const Resources& resources, World& world, std::uint32_t rank, std::uint64_t run_id,
+         NodeMemory* node, const OptimizerState& state, SequenceGroup* group = nullptr, AtBorder at_border = {});
 
-  // Tells the coordinator who this rank is that only shares a leader's passes, over a connection of its own.
-  void Greet(Client& coordinator) { static_cast<void>(Pulled(coordinator)); }
+  // One pull and what it asks for. members: ranks of the run that share the passes, the leader first. False: the
+  // coordinator said Finish.
+  bool Turn(const Lines& lines, const std::vector<std::uint32_t>& members);
 
-  // Turns until Finish. A leader's failure is reported to the coordinator, which tells the user, and to the others of
-  // the group; returns its exit code. Throws CoordinatorLost, and what broke a pass that others share.
-  int Run(Client& coordinator);
+  // Turns until Finish, of a group that does not change. A leader's failure is reported to the coordinator, which tells
+  // the user, and to the others of the group; returns its exit code. Throws CoordinatorLost, and what broke a pass that
+  // others share.
+  int Run(const Lines& lines, const std::vector<std::uint32_t>& members);
+  // What Run does with what a turn threw, inside its catch block.
+  int Report(const Lines& lines, const std::exception& error);
+
+  // Time that the caller itself spent, which the next pull reports.
+  void AddBusy(Use use, double seconds) { busy_seconds_[static_cast<std::size_t>(use)] += seconds; }
 
  private:
+  class Border;
+
   Message Call(Client& coordinator, const Message& message);
-  Message Pulled(Client& coordinator);
-  void Denoise(Client& coordinator, const std::vector<Request>& requests);
+  void Denoise(const Lines& lines, const Work& work);
   void TrainIteration(Client& coordinator, const Train& train);
-  void FetchMissingWeights(Client& coordinator, const WeightKey& key);
+  void FetchMissingWeights(Client& own, const WeightKey& key);
   // Conditions of these prompts, and the negative one, are here afterwards.
   void FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests);
   bool leads() const { return group_ == nullptr || group_->index() == 0; }
@@ -52,8 +70,10 @@ class Worker {
   const Config& config_;
   const Resources& resources_;
   World& world_;
+  std::uint32_t rank_;
   std::uint64_t run_id_;
   SequenceGroup* group_;
+  AtBorder at_border_;
   ModelWeights weights_;
   Sampler sampler_;
   ConditionedPrompts train_, eval_;
@@ -61,6 +81,8 @@ class Worker {
   std::unique_ptr<TrainerGroup> trainer_group_;  // null: not a trainer
   std::unique_ptr<Trainer> trainer_;
   std::vector<double> busy_seconds_ = std::vector<double>(kUses, 0.0);
+  std::uint64_t sample_steps_ = 0;                // denoised since the last pull
+  double step_seconds_ = 0, commit_seconds_ = 0;  // of the last ones
 };
 
 // Weights that a request is to be denoised with.

@@ -1,6 +1,5 @@
 #include "model/adapted_linear.hpp"
 
-#include "base/error.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
 
@@ -30,11 +29,7 @@ void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const PartMemory& mem
 
 void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows,
                                 const float* x, const float* dy, float* dx, TokenShards* shards, Stream stream) {
-  if (memory.trains_base()) {
-    SPOTLIGHT_REQUIRE(shards == nullptr || shards->ranks() == 1, "base gradients need all rows on one rank");
-    LinearBackwardWeight(rows, layer.in, layer.out, x, layer.in, dy, layer.out, memory.matrices_gradient + layer.weight,
-                         memory.vectors_gradient + layer.bias);
-  }
+  if (memory.trains_base()) BaseGradient(layer, memory, rows, x, dy, shards, stream);
   if (dx != nullptr) {
     LinearBackwardInput(rows, layer.in, layer.out, dy, layer.out, memory.matrices + layer.weight, dx, layer.in, false);
   }
@@ -57,6 +52,25 @@ void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const PartMemory& me
            low_grad_.data(), memory.adapter + slice.a, dx);
     }
   }
+}
+
+void AdaptedLinearOps::BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows, const float* x,
+                                    const float* dy, TokenShards* shards, Stream stream) {
+  WorkShare share;
+  if (shards != nullptr && shards->ranks() > 1) {
+    share = {shards->index(), shards->ranks()};
+    rows = shards->all_rows(stream).rows();
+    all_x_.Resize(rows * layer.in);
+    all_dy_.Resize(rows * layer.out);
+    // All outputs of dy, because the order of oneDNN's sums depends on the row strides too.
+    using Kind = TokenShards::Transfer::Kind;
+    shards->Exchange({{Kind::kGather, stream, layer.in, 0, x, all_x_.data()},
+                      {Kind::kGather, stream, layer.out, 0, dy, all_dy_.data()}});
+    x = all_x_.data();
+    dy = all_dy_.data();
+  }
+  LinearBackwardWeight(rows, layer.in, layer.out, x, layer.in, dy, layer.out, memory.matrices_gradient + layer.weight,
+                       memory.vectors_gradient + layer.bias, share);
 }
 
 void AdaptedLinearOps::AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient,

@@ -3,8 +3,9 @@
 // Layers that read the same input (q, k, v) are one layer here, with one slice each.
 //
 // In a sequence-parallel group each rank holds a share of the rows. Forward and input gradients are of rows, so they
-// need nothing of the others. Adapter gradients are sums over all rows: each rank computes the slice of its heads from
-// all rows, in the order of one rank alone, so the bits are the same; the other slices keep their values.
+// need nothing of the others. Parameter gradients are sums over all rows: each rank computes a slice of them (an
+// adapter's: of its heads; the base's: of the outputs) from all rows, in the order of one rank alone, so the bits are
+// the same; the other slices keep their values.
 #pragma once
 
 #include <vector>
@@ -35,17 +36,19 @@ class AdaptedLinearOps {
   void Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
                float* y);
   // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients. shards: of `stream`,
-  // if its rows are shared out; null: this rank has all rows. Base gradients need all rows on one rank.
+  // if its rows are shared out; null: this rank has all rows.
   void Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
                 const float* dy, float* dx, TokenShards* shards = nullptr, Stream stream = Stream::kImage);
 
  private:
+  void BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows, const float* x, const float* dy,
+                    TokenShards* shards, Stream stream);
   void AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient, Index rows,
                        const float* x, const float* slice_dy, TokenShards* shards, Stream stream);
 
   Buffer low_;                                      // scale * x A^T [rows, r]
   Buffer low_grad_;                                 // scale * dy B [rows, r]
-  Buffer all_low_, all_low_grad_, all_x_, all_dy_;  // of all rows, own features
+  Buffer all_low_, all_low_grad_, all_x_, all_dy_;  // of all rows; an adapter's x and dy: own features
   Buffer a_gradient_;                               // [own inputs, r], A's gradient transposed
 };
 

@@ -11,6 +11,7 @@
 #include "model/dit.hpp"
 #include "model/modulation.hpp"
 #include "model/token_shards.hpp"
+#include "model/token_sums.hpp"
 
 namespace spotlight {
 
@@ -78,6 +79,7 @@ struct DitActivations {
   Buffer dqkv;              // [larger X, 3d]
   Buffer dattention_image, dattention_text;
   AdaptedLinearOps linear;
+  TokenSums sums;
 
   BlockActivations& block(int i) { return blocks.size() == 1 ? blocks[0] : blocks[static_cast<std::size_t>(i)]; }
 };

@@ -24,8 +24,7 @@ void Dit::Backward(Parameters& parameters, const DitInput& input, const float* d
   DitActivations& act = *activations_;
   SPOTLIGHT_REQUIRE(act.options.keep, "Backward needs a Forward with keep");
   const Index d = layout_->config().width(), levels = static_cast<Index>(input.levels.size());
-  const TokenRows images = act.shards.rows(Stream::kImage);
-  const Index rows = images.rows(), text_rows = act.shards.rows(Stream::kText).rows();
+  const Index rows = act.shards.rows(Stream::kImage).rows(), text_rows = act.shards.rows(Stream::kText).rows();
   const Index most_rows = std::max(rows, text_rows);
 
   act.dimage.Resize(rows * d);
@@ -43,18 +42,18 @@ void Dit::Backward(Parameters& parameters, const DitInput& input, const float* d
 
   const PartMemory stem = parameters.Use(DitLayout::kStem);
   const bool base_wanted = stem.trains_base();
-  SPOTLIGHT_REQUIRE(!base_wanted || (parameters.modulation == nullptr && act.shards.ranks() == 1),
-                    "trained base weights need their modulation, and all tokens on one rank");
-  act.linear.Backward(layout_->proj_out, stem, 0, rows, act.normed_out.data(), dvelocity, act.dnormed.data());
+  SPOTLIGHT_REQUIRE(!base_wanted || parameters.modulation == nullptr, "trained base weights need their modulation");
+  act.linear.Backward(layout_->proj_out, stem, 0, rows, act.normed_out.data(), dvelocity, act.dnormed.data(),
+                      &act.shards, Stream::kImage);
   act.dfinal_modulation.Resize(levels * 2 * d);
   act.dfinal_modulation.Zero();
   const auto final_gradient = [&](Index which) {
     return ModulationGradient{base_wanted ? act.dfinal_modulation.data() + which * d : nullptr, 2 * d,
                               act.level_index.data()};
   };
-  LayerNormModulateBackward(images, d, act.image.data(), act.final_mean.data(), act.final_rstd.data(),
-                            {act.final_modulation, 2 * d, act.level_index.data()}, act.dnormed.data(),
-                            act.dimage.data(), final_gradient(1), final_gradient(0));
+  act.sums.LayerNormModulate(act.shards, Stream::kImage, d, act.image.data(), act.final_mean.data(),
+                             act.final_rstd.data(), {act.final_modulation, 2 * d, act.level_index.data()},
+                             act.dnormed.data(), act.dimage.data(), final_gradient(1), final_gradient(0));
 
   for (int i = layout_->config().num_layers - 1; i >= 0; --i) {
     if (act.options.recompute) {
@@ -120,24 +119,23 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
   }
   const auto linear = [&](const AdaptedLinear& layer, const Buffer& x, const Buffer& dy, float* dx, Stream stream) {
     act.linear.Backward(layer, memory, parameters.lora_scale, act.shards.rows(stream).rows(), x.data(), dy.data(), dx,
-                        alone ? nullptr : &act.shards, stream);
+                        &act.shards, stream);
   };
 
   // MLP branch, then the gate and the output projection of attention.
   const auto after_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
                                    Buffer& dattention, Stream stream) {
-    const TokenRows tokens = act.shards.rows(stream);
-    GatedResidualBackward(tokens, d, ModulationPart(s.modulation, 5, d, index), s.mlp_out.data(), dx.data(),
-                          act.dbranch.data(), GradientPart(dmodulation, 5, d, index, base_wanted));
+    act.sums.GatedResidual(act.shards, stream, d, ModulationPart(s.modulation, 5, d, index), s.mlp_out.data(),
+                           dx.data(), act.dbranch.data(), GradientPart(dmodulation, 5, d, index, base_wanted));
     linear(layers.mlp_down, s.mlp_act, act.dbranch, act.dhidden.data(), stream);
-    GeluBackward(tokens.rows() * 4 * d, s.mlp_hidden.data(), act.dhidden.data(), act.dhidden.data());
+    GeluBackward(act.shards.rows(stream).rows() * 4 * d, s.mlp_hidden.data(), act.dhidden.data(), act.dhidden.data());
     linear(layers.mlp_up, s.normed2, act.dhidden, act.dnormed.data(), stream);
-    LayerNormModulateBackward(tokens, d, s.middle.data(), s.mean2.data(), s.rstd2.data(),
-                              ModulationPart(s.modulation, 4, d, index), act.dnormed.data(), dx.data(),
-                              GradientPart(dmodulation, 3, d, index, base_wanted),
-                              GradientPart(dmodulation, 4, d, index, base_wanted));
-    GatedResidualBackward(tokens, d, ModulationPart(s.modulation, 2, d, index), s.attention_out.data(), dx.data(),
-                          act.dbranch.data(), GradientPart(dmodulation, 2, d, index, base_wanted));
+    act.sums.LayerNormModulate(act.shards, stream, d, s.middle.data(), s.mean2.data(), s.rstd2.data(),
+                               ModulationPart(s.modulation, 4, d, index), act.dnormed.data(), dx.data(),
+                               GradientPart(dmodulation, 3, d, index, base_wanted),
+                               GradientPart(dmodulation, 4, d, index, base_wanted));
+    act.sums.GatedResidual(act.shards, stream, d, ModulationPart(s.modulation, 2, d, index), s.attention_out.data(),
+                           dx.data(), act.dbranch.data(), GradientPart(dmodulation, 2, d, index, base_wanted));
     linear(layers.out, s.attention, act.dbranch, dattention.data(), stream);
   };
   after_attention(layout.image, block.image, act.dimage, act.dmodulation_image, act.dattention_image, Stream::kImage);
@@ -146,6 +144,7 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
   }
 
   AttentionGradient(block_index, input);
+  if (base_wanted) act.sums.CollectHeads(act.shards, d, act.dq.data(), act.dk.data());
 
   // q/k/v projection and LN1.
   const Buffer &dq = alone ? act.dq : act.own_q, &dk = alone ? act.dk : act.own_k, &dv = alone ? act.dv : act.own_v;
@@ -153,15 +152,16 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
                                     Stream stream, const Buffer& cos, const Buffer& sin) {
     float* dnorm_q = base_wanted ? memory.vectors_gradient + layers.norm_q : nullptr;
     float* dnorm_k = base_wanted ? memory.vectors_gradient + layers.norm_k : nullptr;
-    QkRopeBackward(
+    act.sums.QkRope(
+        act.shards, stream,
         {text, image, stream == Stream::kImage, act.shards.first_token(stream).data(), heads, head, kNormEps},
         s.qkv.data(), memory.vectors + layers.norm_q, memory.vectors + layers.norm_k, cos.data(), sin.data(), dq.data(),
         dk.data(), dv.data(), act.dqkv.data(), dnorm_q, dnorm_k);
     linear(layers.qkv, s.normed1, act.dqkv, act.dnormed.data(), stream);
-    LayerNormModulateBackward(act.shards.rows(stream), d, s.input.data(), s.mean1.data(), s.rstd1.data(),
-                              ModulationPart(s.modulation, 1, d, index), act.dnormed.data(), dx.data(),
-                              GradientPart(dmodulation, 0, d, index, base_wanted),
-                              GradientPart(dmodulation, 1, d, index, base_wanted));
+    act.sums.LayerNormModulate(act.shards, stream, d, s.input.data(), s.mean1.data(), s.rstd1.data(),
+                               ModulationPart(s.modulation, 1, d, index), act.dnormed.data(), dx.data(),
+                               GradientPart(dmodulation, 0, d, index, base_wanted),
+                               GradientPart(dmodulation, 1, d, index, base_wanted));
   };
   before_attention(layout.image, block.image, act.dimage, act.dmodulation_image, Stream::kImage, act.rope.image_cos,
                    act.rope.image_sin);
@@ -174,6 +174,7 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
     const PartMemory modulation = parameters.Use(layout_->modulation_part(block_index));
     for (auto [stream, gradient] :
          {std::pair(&layout.image, &act.dmodulation_image), std::pair(&layout.text, &act.dmodulation_text)}) {
+      if (act.shards.index() > 0) break;  // rank 0 has the sums over tokens, the others zeros
       act.linear.Backward(stream->modulation, modulation, 0, levels, act.time.temb_act.data(), gradient->data(),
                           act.dbranch.data());
       Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
@@ -230,16 +231,17 @@ void Dit::BackwardEmbedding(Parameters& parameters, const DitInput& input, const
   const PartMemory stem = parameters.Use(DitLayout::kStem);
   const bool base_wanted = stem.trains_base();
   if (base_wanted || input_gradients.image != nullptr) {
-    act.linear.Backward(layout_->image_in, stem, 0, rows, input.image, act.dimage.data(), input_gradients.image);
+    act.linear.Backward(layout_->image_in, stem, 0, rows, input.image, act.dimage.data(), input_gradients.image,
+                        &act.shards, Stream::kImage);
   }
   if (base_wanted || input_gradients.text != nullptr) {
     SPOTLIGHT_REQUIRE(input.text != nullptr, "gradients of a projected text");
     Buffer dtext_normed(text_rows * config.joint_attention_dim);
     act.linear.Backward(layout_->text_in, stem, 0, text_rows, act.text_normed.data(), act.dtext.data(),
-                        dtext_normed.data());
-    RmsNormBackward(text_rows, config.joint_attention_dim, input.text, stem.vectors + layout_->text_norm,
-                    act.text_rstd.data(), dtext_normed.data(), input_gradients.text,
-                    base_wanted ? stem.vectors_gradient + layout_->text_norm : nullptr);
+                        dtext_normed.data(), &act.shards, Stream::kText);
+    act.sums.RmsNorm(act.shards, Stream::kText, config.joint_attention_dim, input.text,
+                     stem.vectors + layout_->text_norm, act.text_rstd.data(), dtext_normed.data(), input_gradients.text,
+                     base_wanted ? stem.vectors_gradient + layout_->text_norm : nullptr);
   }
   parameters.GradientDone(DitLayout::kStem);
   if (parameters.modulation != nullptr) return;

@@ -1,24 +1,48 @@
 #include "model/model_weights.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/prompt.hpp"
 #include "base/random.hpp"
 
 namespace spotlight {
+namespace {
+
+constexpr std::string_view kVersionPrefix = "weights-";
+
+// In the node's memory.
+std::string NameOf(const WeightKey& key) {
+  std::string name(kVersionPrefix);
+  name += std::to_string(key.version);
+  if (key.ema) name += "-ema";
+  return name;
+}
+
+}  // namespace
 
 ModelWeights::ModelWeights(std::shared_ptr<const DitLayout> layout, std::shared_ptr<const TensorSource> base,
-                           Precision precision, const std::vector<float>& sigmas, std::size_t versions)
-    : layout_(std::move(layout)), source_(std::move(base)), precision_(precision), versions_(versions) {
+                           Precision precision, const std::vector<float>& sigmas, std::size_t versions,
+                           NodeMemory* node)
+    : layout_(std::move(layout)),
+      source_(std::move(base)),
+      precision_(precision),
+      versions_(versions),
+      node_(node == nullptr ? own_memory_ : *node) {
+  SPOTLIGHT_REQUIRE(versions >= 1, "versions");
   if (!lora() && sigmas.empty()) return;
-  if (!sigmas.empty()) modulation_ = std::make_unique<ModulationTable>(*layout_, *source_, precision, sigmas);
+  if (!sigmas.empty()) modulation_ = std::make_unique<ModulationTable>(*layout_, *source_, precision, sigmas, node_);
   LoadBase();
 }
 
 void ModelWeights::LoadBase() {
+  const int parts = layout_->used_parts(modulation_ != nullptr);
+  std::string key = precision_ == Precision::kBf16 ? "base-bf16-" : "base-fp32-";
+  key += std::to_string(parts);
   base_ = std::make_unique<WeightStorage>(*layout_, precision_);
-  base_->Load(*source_, 0, layout_->used_parts(modulation_ != nullptr));
+  base_->Share(node_, key, 0, parts, [&](WeightStorage& storage) { storage.Load(*source_, 0, parts); });
   base_parameters_ = OverBase(nullptr, nullptr);
 }
 
@@ -28,25 +52,50 @@ std::unique_ptr<Parameters> ModelWeights::OverBase(const float* adapter, float* 
   return parameters;
 }
 
+void ModelWeights::Load(const WeightKey& key, const Fetch& fetch) {
+  if (Has(key)) return;
+  if (entries_.size() == versions_) entries_.pop_back();  // first: old and new need not fit together
+  const auto size = static_cast<std::size_t>(trained_layout().size());
+  Entry entry{.key = key};
+  if (lora()) {
+    const auto floats = [&](std::span<std::byte> memory) {
+      return std::span(reinterpret_cast<float*>(memory.data()), size);
+    };
+    entry.blob = node_.Get(NameOf(key), size * sizeof(float), [&](auto memory) { fetch(floats(memory)); });
+    entry.adapter = Buffer::ViewOf(floats(entry.blob.bytes()));
+    entry.parameters = OverBase(entry.adapter.data(), nullptr);
+  } else {
+    const int parts = static_cast<int>(layout_->parts().size());
+    entry.storage = std::make_unique<WeightStorage>(*layout_, precision_);
+    entry.storage->Share(node_, NameOf(key), 0, parts, [&](WeightStorage& storage) {
+      std::vector<float> values(size);
+      fetch(values);
+      storage.Assign(values);
+    });
+    entry.parameters = std::make_unique<ResidentParameters>(*layout_, *entry.storage);
+  }
+  entries_.push_front(std::move(entry));
+  DropOldNames(key.version);
+}
+
 void ModelWeights::Put(const WeightKey& key, std::span<const float> trained) {
   SPOTLIGHT_REQUIRE(static_cast<Index>(trained.size()) == trained_layout().size(), "weights of another layout");
-  entries_.remove_if([&](const Entry& entry) { return entry.key == key; });
-  if (entries_.size() < versions_) {
-    entries_.emplace_front();
-  } else {
-    entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));  // the oldest one's memory
+  Load(key, [&](std::span<float> values) { std::copy(trained.begin(), trained.end(), values.begin()); });
+}
+
+// Not what this rank itself gives up: those that had an old version may all have been lost.
+void ModelWeights::DropOldNames(std::uint64_t version) const {
+  for (const std::string& name : node_.Keys()) {
+    if (!name.starts_with(kVersionPrefix)) continue;
+    if (std::stoull(name.substr(kVersionPrefix.size())) + 1 < version) node_.Drop(name);
   }
-  Entry& entry = entries_.front();
-  entry.key = key;
-  if (lora()) {
-    entry.adapter.Resize(static_cast<Index>(trained.size()));
-    entry.adapter.CopyFromHost(trained);
-    entry.parameters = OverBase(entry.adapter.data(), nullptr);
-    return;
-  }
-  if (entry.storage == nullptr) entry.storage = std::make_unique<WeightStorage>(*layout_, precision_);
-  entry.storage->Assign(trained);
-  entry.parameters = std::make_unique<ResidentParameters>(*layout_, *entry.storage);
+}
+
+bool ModelWeights::Intact() const {
+  return (modulation_ == nullptr || modulation_->Intact()) && (base_ == nullptr || base_->Intact()) &&
+         std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+           return entry.blob.Intact() && (entry.storage == nullptr || entry.storage->Intact());
+         });
 }
 
 bool ModelWeights::Has(const WeightKey& key) const {

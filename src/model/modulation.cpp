@@ -1,5 +1,9 @@
 #include "model/modulation.hpp"
 
+#include <functional>
+#include <string>
+#include <string_view>
+
 #include "base/error.hpp"
 #include "kernels/activation.hpp"
 
@@ -7,6 +11,14 @@ namespace spotlight {
 namespace {
 
 constexpr Index kSinusoid = 256;
+
+// In the node's memory. A table of other levels, as another kind of command needs, has another name.
+std::string NameOf(Precision precision, const std::vector<float>& levels) {
+  const std::string_view bytes(reinterpret_cast<const char*>(levels.data()), levels.size() * sizeof(float));
+  std::string name = precision == Precision::kBf16 ? "table-bf16-" : "table-fp32-";
+  name += std::to_string(std::hash<std::string_view>()(bytes));
+  return name;
+}
 
 }  // namespace
 
@@ -25,30 +37,39 @@ void TimeEmbedding::Forward(const DitLayout& layout, const PartMemory& time, std
 }
 
 ModulationTable::ModulationTable(const DitLayout& layout, const TensorSource& weights, Precision precision,
-                                 const std::vector<float>& sigmas) {
+                                 const std::vector<float>& sigmas, NodeMemory& node)
+    : width_(layout.config().width()), blocks_(layout.config().num_layers) {
   std::vector<float> levels;
   for (const float sigma : sigmas) {
     if (rows_.emplace(sigma, static_cast<int>(levels.size())).second) levels.push_back(sigma);
   }
-  const Index count = size(), d = layout.config().width();
+  const auto count = static_cast<std::size_t>(Offset(blocks_, Stream::kImage) + size() * 2 * width_);
+  const auto floats = [&](std::span<std::byte> memory) {
+    return std::span(reinterpret_cast<float*>(memory.data()), count);
+  };
+  blob_ = node.Get(NameOf(precision, levels), count * sizeof(float), [&](std::span<std::byte> memory) {
+    Compute(layout, weights, precision, levels, floats(memory).data());
+  });
+  values_ = Buffer::ViewOf(floats(blob_.bytes()));
+}
+
+void ModulationTable::Compute(const DitLayout& layout, const TensorSource& weights, Precision precision,
+                              std::span<const float> levels, float* values) const {
   AdaptedLinearOps ops;
   TimeEmbedding embedding;
   WeightStorage part(layout, precision);
+  const auto compute = [&](const AdaptedLinear& modulation, int number, Index offset) {
+    ops.Forward(modulation, part.Part(number), 0, size(), embedding.temb_act.data(), values + offset);
+  };
   part.Load(weights, layout.time_part(), layout.time_part() + 1);
   embedding.Forward(layout, part.Part(layout.time_part()), levels, ops);
-  final_.Resize(count * 2 * d);
-  ops.Forward(layout.norm_out, part.Part(layout.time_part()), 0, count, embedding.temb_act.data(), final_.data());
-  for (int i = 0; i < layout.config().num_layers; ++i) {
+  compute(layout.norm_out, layout.time_part(), Offset(blocks_, Stream::kImage));
+  for (int i = 0; i < blocks_; ++i) {
     const int number = layout.modulation_part(i);
     part.Load(weights, number, number + 1);
     const BlockLayout& block = layout.blocks[static_cast<std::size_t>(i)];
-    const auto compute = [&](const AdaptedLinear& modulation) {
-      Buffer rows(count * 6 * d);
-      ops.Forward(modulation, part.Part(number), 0, count, embedding.temb_act.data(), rows.data());
-      return rows;
-    };
-    image_.push_back(compute(block.image.modulation));
-    text_.push_back(compute(block.text.modulation));
+    compute(block.image.modulation, number, Offset(i, Stream::kImage));
+    compute(block.text.modulation, number, Offset(i, Stream::kText));
   }
 }
 
@@ -58,8 +79,11 @@ int ModulationTable::Row(float sigma) const {
   return found->second;
 }
 
-const float* ModulationTable::Block(int block, Stream stream) const {
-  return (stream == Stream::kText ? text_ : image_)[static_cast<std::size_t>(block)].data();
+Index ModulationTable::Offset(int block, Stream stream) const {
+  return (2 * block + (stream == Stream::kText ? 1 : 0)) * size() * 6 * width_;
 }
+
+const float* ModulationTable::Block(int block, Stream stream) const { return values_.data() + Offset(block, stream); }
+const float* ModulationTable::Final() const { return values_.data() + Offset(blocks_, Stream::kImage); }
 
 }  // namespace spotlight

@@ -26,20 +26,28 @@ struct TimeEmbedding {
 
 class ModulationTable {
  public:
-  // One row for each of `sigmas`. Reads the weights part by part, as `precision` stores them: one part is in memory at
-  // a time. UserError from `weights`.
+  // One row for each of `sigmas`, in `node`. If no rank of the node has the table, reads the weights part by part, as
+  // `precision` stores them: one part is in memory at a time. UserError from `weights`.
   ModulationTable(const DitLayout& layout, const TensorSource& weights, Precision precision,
-                  const std::vector<float>& sigmas);
+                  const std::vector<float>& sigmas, NodeMemory& node);
 
-  int Row(float sigma) const;                           // SPOTLIGHT_REQUIREs that the table has it
-  const float* Block(int block, Stream stream) const;   // [sigmas, 6d]
-  const float* Final() const { return final_.data(); }  // [sigmas, 2d]
+  int Row(float sigma) const;                          // SPOTLIGHT_REQUIREs that the table has it
+  const float* Block(int block, Stream stream) const;  // [sigmas, 6d]
+  const float* Final() const;                          // [sigmas, 2d]
   Index size() const { return static_cast<Index>(rows_.size()); }
+  bool Intact() const { return blob_.Intact(); }
 
  private:
+  // Values before a block's rows, image before text; of one block more: before the final rows.
+  Index Offset(int block, Stream stream) const;
+  void Compute(const DitLayout& layout, const TensorSource& weights, Precision precision,
+               std::span<const float> levels, float* values) const;
+
+  Index width_;
+  int blocks_;
   std::map<float, int> rows_;
-  std::vector<Buffer> image_, text_;  // per block
-  Buffer final_;
+  NodeBlob blob_;
+  Buffer values_;  // a view of the blob
 };
 
 }  // namespace spotlight

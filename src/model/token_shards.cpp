@@ -78,8 +78,25 @@ TokenShards::Plan TokenShards::PlanHeads(Index heads, Index head_size) const {
   return plan;
 }
 
+TokenShards::Plan TokenShards::PlanCollectedHeads(Index width) const {
+  const TokenRows text = text_.all.view(), image = image_.all.view();
+  const Index own_width = width / ranks(), tokens = text.rows() + image.rows();
+  Plan plan;
+  plan.pack.resize(static_cast<std::size_t>(ranks()));
+  plan.unpack.resize(static_cast<std::size_t>(ranks()));
+  plan.pack[0].push_back({0, 0, 1, tokens * own_width, 0, 0});
+  for (int p = 0; p < ranks() && index() == 0; ++p) {
+    for (Index b = 0; b < text.batch; ++b) {
+      const Index first = text.first[b] + image.first[b], size = (text.tokens(b) + image.tokens(b)) * own_width;
+      plan.unpack[static_cast<std::size_t>(p)].push_back({first * own_width, first * width + p * size, 1, size, 0, 0});
+    }
+  }
+  return plan;
+}
+
 TokenShards::Plan TokenShards::PlanRows(const Transfer& transfer) const {
-  const bool gather = transfer.kind == Transfer::Kind::kGather;
+  const bool collect = transfer.kind == Transfer::Kind::kCollect;
+  const bool gather = transfer.kind == Transfer::Kind::kGather || collect;
   SPOTLIGHT_REQUIRE(gather || transfer.width % ranks() == 0, "the degree divides the features");
   const Shares& shares = transfer.stream == Stream::kText ? text_ : image_;
   const TokenRows own = shares.local.view(), all = shares.all.view();
@@ -87,14 +104,15 @@ TokenShards::Plan TokenShards::PlanRows(const Transfer& transfer) const {
   const Index size = gather ? transfer.width : transfer.width / ranks();
   Plan plan;
   for (int p = 0; p < ranks(); ++p) {
-    plan.pack.push_back({{gather ? 0 : p * size, 0, own.rows(), size, stride, size}});
-    std::vector<BlockCopy> unpack;
+    std::vector<BlockCopy> pack, unpack;
+    if (!collect || p == 0) pack.push_back({gather ? 0 : p * size, 0, own.rows(), size, stride, size});
     Index received = 0;
-    for (Index b = 0; b < all.batch; ++b) {
+    for (Index b = 0; b < all.batch && (!collect || index() == 0); ++b) {
       const ShareRange share = ShareOf(all.tokens(b), p, ranks());
       unpack.push_back({received, (all.first[b] + share.begin) * size, share.size(), size, size, size});
       received += share.size() * size;
     }
+    plan.pack.push_back(std::move(pack));
     plan.unpack.push_back(std::move(unpack));
   }
   return plan;
@@ -104,8 +122,10 @@ const TokenShards::Plan& TokenShards::PlanFor(const Transfer& transfer, Index he
   const PlanKey key{transfer.kind, transfer.stream, transfer.width, transfer.stride, head_size};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
-  Plan plan =
-      transfer.kind == Transfer::Kind::kHeads ? PlanHeads(transfer.width / head_size, head_size) : PlanRows(transfer);
+  using Kind = Transfer::Kind;
+  Plan plan = transfer.kind == Kind::kHeads          ? PlanHeads(transfer.width / head_size, head_size)
+              : transfer.kind == Kind::kCollectHeads ? PlanCollectedHeads(transfer.width)
+                                                     : PlanRows(transfer);
   for (const auto& blocks : plan.pack) plan.send.push_back(Floats(blocks));
   for (const auto& blocks : plan.unpack) plan.receive.push_back(Floats(blocks));
   return plans_.emplace(key, std::move(plan)).first->second;
@@ -115,7 +135,9 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
   const std::size_t ranks = static_cast<std::size_t>(this->ranks());
   std::vector<const Plan*> plans;
   for (const Transfer& transfer : transfers) {
-    SPOTLIGHT_REQUIRE(!back || transfer.kind != Transfer::Kind::kGather, "a gather has no way back");
+    using Kind = Transfer::Kind;
+    SPOTLIGHT_REQUIRE(!back || transfer.kind == Kind::kHeads || transfer.kind == Kind::kFeatures,
+                      "what is gathered has no way back");
     plans.push_back(&PlanFor(transfer, head_size));
   }
   // The message to rank p holds its part of each array, one after the other.

@@ -38,13 +38,15 @@ class TokenShards {
   // One array of an exchange.
   struct Transfer {
     enum class Kind {
-      kHeads,     // attention layout (kernels/qk_rope.hpp): own tokens, all heads -> all tokens, own heads
-      kFeatures,  // [own rows, width], row stride `stride` -> [all rows, own width / P features], dense
-      kGather,    // [own rows, width] -> [all rows, width]
+      kHeads,         // attention layout (kernels/qk_rope.hpp): own tokens, all heads -> all tokens, own heads
+      kFeatures,      // [own rows, width], row stride `stride` -> [all rows, own width / P features], dense
+      kGather,        // [own rows, width] -> [all rows, width]
+      kCollect,       // the same on rank 0 alone; others receive nothing
+      kCollectHeads,  // attention layout: all tokens, own heads -> all tokens, all heads, on rank 0 alone
     };
     Kind kind = Kind::kGather;
-    Stream stream = Stream::kImage;  // not for kHeads
-    Index width = 0;                 // kHeads: heads * head size
+    Stream stream = Stream::kImage;  // not for kHeads and kCollectHeads
+    Index width = 0;                 // kHeads and kCollectHeads: heads * head size
     Index stride = 0;                // of the own rows; 0: width
     const float* from = nullptr;
     float* to = nullptr;
@@ -70,6 +72,7 @@ class TokenShards {
   void Run(const std::vector<Transfer>& transfers, Index head_size, bool back);
   const Plan& PlanFor(const Transfer& transfer, Index head_size);
   Plan PlanHeads(Index heads, Index head_size) const;
+  Plan PlanCollectedHeads(Index width) const;
   Plan PlanRows(const Transfer& transfer) const;
 
   SequenceGroup* group_ = nullptr;

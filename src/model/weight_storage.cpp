@@ -23,6 +23,45 @@ Index WeightStorage::MatricesBefore(int part) const {
   return sum;
 }
 
+// Rounded up: the matrices that follow are aligned as a buffer's values are.
+std::size_t WeightStorage::BytesOfVectors() const {
+  return (static_cast<std::size_t>(VectorsBefore(last_)) * sizeof(float) + 63) / 64 * 64;
+}
+
+std::size_t WeightStorage::BytesOfMatrices() const {
+  const std::size_t each = precision_ == Precision::kFp32 ? sizeof(float) : sizeof(Bfloat16);
+  return static_cast<std::size_t>(MatricesBefore(last_)) * each;
+}
+
+// memory: [vectors | matrices].
+void WeightStorage::View(std::span<std::byte> memory, int first, int last) {
+  first_ = first;
+  last_ = last;
+  SPOTLIGHT_REQUIRE(memory.size() == BytesOfVectors() + BytesOfMatrices(), "memory of other parts");
+  std::byte* matrices = memory.data() + BytesOfVectors();
+  const auto vector_count = static_cast<std::size_t>(VectorsBefore(last));
+  const auto matrix_count = static_cast<std::size_t>(MatricesBefore(last));
+  vectors_ = Buffer::ViewOf({reinterpret_cast<float*>(memory.data()), vector_count});
+  if (precision_ == Precision::kFp32) {
+    matrices_ = Buffer::ViewOf({reinterpret_cast<float*>(matrices), matrix_count});
+  } else {
+    matrices_bf16_ = Bfloat16Buffer::ViewOf({reinterpret_cast<Bfloat16*>(matrices), matrix_count});
+  }
+}
+
+void WeightStorage::Share(NodeMemory& node, const std::string& key, int first, int last,
+                          const std::function<void(WeightStorage&)>& fill) {
+  first_ = first;
+  last_ = last;
+  NodeBlob blob = node.Get(key, BytesOfVectors() + BytesOfMatrices(), [&](std::span<std::byte> memory) {
+    WeightStorage filled(layout_, precision_);  // apart, so that this one never views memory that was given up
+    filled.View(memory, first, last);
+    fill(filled);
+  });
+  View(blob.bytes(), first, last);
+  blob_ = std::move(blob);
+}
+
 void WeightStorage::Allocate(int first, int last) {
   first_ = first;
   last_ = last;

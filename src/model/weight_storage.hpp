@@ -2,9 +2,12 @@
 // rounded to bfloat16.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "base/node_memory.hpp"
 #include "base/tensor_source.hpp"
 #include "kernels/buffer.hpp"
 #include "model/dit_layout.hpp"
@@ -21,6 +24,11 @@ class WeightStorage {
   void Allocate(int first, int last);
   // Allocate and read them, tensor by tensor, straight into place.
   void Load(const TensorSource& source, int first, int last);
+  // Parts [first, last) as the blob `key` of `node`: one copy for its ranks, read-only. `fill` gets this storage to write
+  // all of them, if no rank has them; it may not wait for ranks of the node.
+  void Share(NodeMemory& node, const std::string& key, int first, int last,
+             const std::function<void(WeightStorage&)>& fill);
+  bool Intact() const { return blob_.Intact(); }  // what is shared has the checksum that it was written with
   // values [base().size()]: the flat base parameters.
   void Assign(std::span<const float> values);
   // One part from its flat values, vectors first.
@@ -38,12 +46,16 @@ class WeightStorage {
   Target Writable(int part);
 
  private:
+  void View(std::span<std::byte> memory, int first, int last);
+  std::size_t BytesOfVectors() const;
+  std::size_t BytesOfMatrices() const;
   Index VectorsBefore(int part) const;
   Index MatricesBefore(int part) const;
 
   const DitLayout& layout_;
   Precision precision_;
   int first_ = 0, last_ = 0;
+  NodeBlob blob_;  // what the buffers below view, unless they own their memory
   Buffer vectors_, matrices_;
   Bfloat16Buffer matrices_bf16_;
 };

@@ -11,7 +11,7 @@ namespace spotlight {
 namespace {
 
 constexpr std::array<Use, kUses> kAllUses = {Use::kRollout, Use::kExploration, Use::kEvaluation, Use::kTraining,
-                                             Use::kIdle};
+                                             Use::kIdle,    Use::kRegroup,     Use::kDraining,   Use::kLost};
 
 std::size_t Index(Pool pool) { return static_cast<std::size_t>(pool); }
 std::size_t Index(Use use) { return static_cast<std::size_t>(use); }
@@ -21,7 +21,8 @@ std::size_t Index(Use use) { return static_cast<std::size_t>(use); }
 std::string_view PoolName(Pool pool) { return pool == Pool::kReserved ? "reserved" : "spot"; }
 
 std::string_view UseName(Use use) {
-  constexpr std::array<std::string_view, kUses> kNames = {"rollout", "exploration", "evaluation", "training", "idle"};
+  constexpr std::array<std::string_view, kUses> kNames = {"rollout", "exploration", "evaluation", "training",
+                                                          "idle",    "regroup",     "draining",   "lost"};
   return kNames[Index(use)];
 }
 
@@ -31,6 +32,13 @@ CostLedger::CostLedger(const CostConfig& prices)
 void CostLedger::Add(Pool pool, Use use, double seconds) {
   SPOTLIGHT_REQUIRE(std::isfinite(seconds) && seconds >= 0, fmt::format("{} s of {}", seconds, UseName(use)));
   seconds_[Index(pool)][Index(use)] += seconds;
+}
+
+void CostLedger::AddSteps(double useful, double all) {
+  SPOTLIGHT_REQUIRE(std::isfinite(useful + all) && useful >= 0 && all >= 0,
+                    fmt::format("{} useful of {}", useful, all));
+  useful_steps_ += useful;
+  all_steps_ += all;
 }
 
 double CostLedger::Seconds(Pool pool, Use use) const { return seconds_[Index(pool)][Index(use)]; }
@@ -63,6 +71,7 @@ std::string CostLedger::Table() const {
         Cost(Pool::kReserved, use) + Cost(Pool::kSpot, use));
   }
   row("total", Seconds(Pool::kReserved), Seconds(Pool::kSpot), total);
+  text += fmt::format("goodput      {:.2f}% of {:.0f} denoising steps\n", 100 * Goodput(), all_steps_);
   return text;
 }
 

@@ -42,6 +42,11 @@ std::vector<Column> HistoryColumns(const std::vector<Prompt>& eval) {
       {"cost_reserved_rank_h", "h", "rank-hours of reserved ranks since the run began"},
       {"cost_spot_rank_h", "h", "rank-hours of spot ranks since the run began"},
       {"cost_price", "currency", "price of both, in the currency of cost/currency"},
+      {"cost_spot_idle_h", "h", "of cost_spot_rank_h: alive, with nothing to do"},
+      {"cost_spot_regroup_h", "h", "of cost_spot_rank_h: forming new groups"},
+      {"cost_spot_draining_h", "h", "of cost_spot_rank_h: between a notice of preemption and the end"},
+      {"cost_spot_lost_h", "h", "of cost_spot_rank_h: after the last report of a rank that was lost"},
+      {"goodput", "1", "denoising steps that were kept / all that were done, since the run began"},
   };
   std::set<std::string> tags;
   for (const Prompt& prompt : eval) tags.insert(prompt.tag);
@@ -66,6 +71,10 @@ void AddCost(const CostLedger& ledger, std::map<std::string, double>& values) {
   values["cost_reserved_rank_h"] = ledger.Seconds(Pool::kReserved) / 3600;
   values["cost_spot_rank_h"] = ledger.Seconds(Pool::kSpot) / 3600;
   values["cost_price"] = ledger.Cost();
+  for (const Use use : {Use::kIdle, Use::kRegroup, Use::kDraining, Use::kLost}) {
+    values["cost_spot_" + std::string(UseName(use)) + "_h"] = ledger.Seconds(Pool::kSpot, use) / 3600;
+  }
+  values["goodput"] = ledger.Goodput();
 }
 
 }  // namespace spotlight

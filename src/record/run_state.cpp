@@ -1,10 +1,18 @@
 #include "record/run_state.hpp"
 
+#include <fmt/format.h>
+
 #include <sstream>
 
+#include "base/error.hpp"
 #include "io/state_file.hpp"
 
 namespace spotlight {
+namespace {
+
+constexpr std::size_t kScalars = 6;  // before the rank-seconds in "reals"
+
+}  // namespace
 
 void SaveRunState(const RunState& state, const std::string& folder) {
   StateFile file;
@@ -18,7 +26,8 @@ void SaveRunState(const RunState& state, const std::string& folder) {
     explored.insert(explored.end(), group.explored.begin(), group.explored.end());
   }
   const std::vector<std::int64_t> numbers = {state.next_iteration, plan.window_begin, plan.window_end, state.restarts};
-  std::vector<double> reals = {state.elapsed_seconds, state.first_strict, state.first_strict_error, state.first_reward};
+  std::vector<double> reals = {state.elapsed_seconds, state.first_strict, state.first_strict_error,
+                               state.first_reward,    state.useful_steps, state.all_steps};
   for (const auto& pool : state.ledger_seconds) reals.insert(reals.end(), std::begin(pool), std::end(pool));
   file.Put("plan/prompts", std::span<const std::int64_t>(prompts));
   file.Put("plan/group_sizes", std::span<const std::int64_t>(group_sizes));
@@ -43,12 +52,22 @@ RunState LoadRunState(const std::string& folder) {
   state.plan.window_end = static_cast<std::uint32_t>(numbers.at(2));
   state.restarts = static_cast<int>(numbers.at(3));
   const std::vector<double>& reals = file.Doubles("reals");
+  if (reals.size() != kScalars + kPools * kUses) {
+    throw FileError(fmt::format(
+        "{}/coordinator.h5: \"reals\" has {} values where {} are meant: another version of spotlight wrote this "
+        "checkpoint; go on with that version, or start a new run",
+        folder, reals.size(), kScalars + kPools * kUses));
+  }
   state.elapsed_seconds = reals.at(0);
   state.first_strict = reals.at(1);
   state.first_strict_error = reals.at(2);
   state.first_reward = reals.at(3);
+  state.useful_steps = reals.at(4);
+  state.all_steps = reals.at(5);
   for (std::size_t pool = 0; pool < kPools; ++pool) {
-    for (std::size_t use = 0; use < kUses; ++use) state.ledger_seconds[pool][use] = reals.at(4 + pool * kUses + use);
+    for (std::size_t use = 0; use < kUses; ++use) {
+      state.ledger_seconds[pool][use] = reals.at(kScalars + pool * kUses + use);
+    }
   }
   const std::vector<std::int64_t>& prompts = file.Ints("plan/prompts");
   state.plan.prompts.assign(prompts.begin(), prompts.end());

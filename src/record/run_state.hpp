@@ -16,12 +16,13 @@ struct RunState {
   std::string input;                            // the resolved input as text
   std::map<std::string, std::string> contents;  // Resources::contents
   double ledger_seconds[kPools][kUses] = {};
+  double useful_steps = 0, all_steps = 0;                             // of the ledger
   double elapsed_seconds = 0;                                         // wall time of all parts of the run
   double first_strict = 0, first_strict_error = 0, first_reward = 0;  // evaluation of version 0
   int restarts = 0;
 };
 
 void SaveRunState(const RunState& state, const std::string& folder);
-RunState LoadRunState(const std::string& folder);  // FileError if damaged
+RunState LoadRunState(const std::string& folder);  // FileError if damaged or of another version
 
 }  // namespace spotlight

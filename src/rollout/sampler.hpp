@@ -4,6 +4,7 @@
 // seed, and a sample's result does not depend on the batch: the same request gives the same bits on any rank.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,15 +31,32 @@ struct Denoised {
   std::vector<StepCoefficients> steps;  // [window]
 };
 
+// Called between two steps of a batch, by every rank of the group; what it throws ends the batch.
+class StepBorder {
+ public:
+  // Where each request has got to, in their order. Copies; only when asked.
+  using States = std::function<std::vector<DenoiseState>()>;
+
+  virtual ~StepBorder() = default;
+  // `steps` of the batch are done, more follow.
+  virtual void At(int steps, const States& states) = 0;
+};
+
 class Sampler {
  public:
   Sampler(const Config& config, const SchedulerConfig& scheduler, const std::shared_ptr<const DitLayout>& layout,
           TextCondition negative);
 
   // requests: at least one, of one kind and one SDE window. Evaluation requests are ODE with eval/steps. group: ranks
-  // that denoise the batch together, each with the same arguments; all of them get the results.
+  // that denoise the batch together, each with the same arguments; all of them get the results. At a border
+  // it may get another communicator, but no other members. states: empty, or where each request has got to, all after
+  // the same number of steps; the result has the bits of a batch that was never interrupted.
   std::vector<Denoised> Denoise(Parameters& parameters, const std::vector<Request>& requests,
-                                const ConditionedPrompts& prompts, SequenceGroup* group = nullptr);
+                                const ConditionedPrompts& prompts, SequenceGroup* group = nullptr,
+                                const std::vector<DenoiseState>& states = {}, StepBorder* border = nullptr);
+
+  // Of a request, from noise to image.
+  int StepsOf(RequestKind kind) const;
 
   // The text that guidance leads away from; needed before Denoise where there is guidance.
   void SetNegative(const TextCondition& negative) { velocity_.SetNegative(negative); }

@@ -19,7 +19,7 @@ constexpr std::uint64_t kRun = 0x1234;
 
 Sample FullSample() {
   Sample sample;
-  sample.request = {7, RequestKind::kEvaluate, 3, 11, 0xfedcba9876543210ULL, 2, 1, 4, true};
+  sample.request = {7, RequestKind::kEvaluate, 3, 11, 0xfedcba9876543210ULL, 2, 1, 4, true, 6};
   sample.rank = 5;
   sample.reward = 0.25;
   sample.terms = {0.5, std::numeric_limits<double>::quiet_NaN()};
@@ -35,8 +35,8 @@ std::vector<Message> AllMessages() {
   trained.metrics = {{"loss", 0.5}, {"grad", 2}};
   trained.weights = {1, 2};
   trained.ema_weights = {3};
-  return {Pull{1, Role::kTrainer, 8, {0.5, 1}},
-          Work{{FullSample().request}},
+  return {Pull{1, Role::kTrainer, 8, {0.5, 1}, {1, 2}, 40},
+          Work{{FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}},
           Wait{250},
           Push{2, {FullSample(), FullSample()}},
           Ack{},
@@ -50,7 +50,14 @@ std::vector<Message> AllMessages() {
           Failed{"why", 74},
           FetchPrompts{TextList::kNegative, {0, 4}},
           Prompts{TextList::kEval, {{4, 2, {1, 2, 3, 4}}, {0, 1, {5, 6}}}},
-          PushWeights{3, true, 9, 64, 99, {1, 2}}};
+          PushWeights{3, true, 9, 64, 99, {1, 2}},
+          CommitStates{2, {FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}},
+          Hello{2, Role::kExplorer, "a host", 99, true},
+          Activate{},
+          GiveBack{2, true},
+          RegroupReport{2, 3, 4, 1, 2, 0.25, 0.5, "2 3"},
+          Join{"a host", 4},
+          Welcome{100, "[run]", "a folder"}};
 }
 
 template <class F>

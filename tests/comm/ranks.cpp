@@ -272,6 +272,7 @@ std::map<std::string, Scenario> Scenarios() {
       {"stop", Stop},
   };
   scenarios.merge(SpScenarios());
+  scenarios.merge(PoolScenarios());
   return scenarios;
 }
 

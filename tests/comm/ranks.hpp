@@ -1,4 +1,4 @@
-// What the scenarios of ranks.cpp and sp_ranks.cpp share.
+// What the scenarios of ranks.cpp, sp_ranks.cpp and pool_ranks.cpp share.
 #pragma once
 
 #include <map>
@@ -16,5 +16,7 @@ using Scenario = int (*)(World&);
 
 // Scenarios of sequence-parallel groups, by name.
 std::map<std::string, Scenario> SpScenarios();
+// Of the pool of spot ranks.
+std::map<std::string, Scenario> PoolScenarios();
 
 }  // namespace spotlight

@@ -130,7 +130,6 @@ TEST(Check, TrainersFitIntoTheWorld) {
 
 TEST(Check, TrainersAreSharedOutInWholeGroups) {
   Config config = Possible();
-  config.lora.rank = 4;
   config.ranks.trainers = 4;
   for (const int degree : {1, 2, 4}) {
     config.ranks.trainer_sp = degree;
@@ -139,14 +138,6 @@ TEST(Check, TrainersAreSharedOutInWholeGroups) {
   config.ranks.trainer_sp = 3;
   EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }), AllOf(HasSubstr("ranks/trainer_sp (default) = 3 must divide"),
                                                                HasSubstr("ranks/trainers (default) = 4")));
-}
-
-TEST(Check, SharedPassesNeedAnAdapter) {
-  EXPECT_THAT(ErrorAfter([](Config& c) {
-                c.ranks.trainers = 2;
-                c.ranks.trainer_sp = 2;
-              }),
-              AllOf(HasSubstr("ranks/trainer_sp (default) = 2 needs an adapter"), HasSubstr("set it to 1")));
 }
 
 TEST(Check, OnlyTrainedBaseWeightsAreSharedOut) {
@@ -169,15 +160,13 @@ TEST(Check, AnAdapterIsTrainedAsOne) {
                     HasSubstr("set lora/rank to its rank")));
 }
 
-TEST(Check, SpotRanksAreSharedOutInWholeGroups) {
+TEST(Check, ParkedRanksAreSpotRanks) {
   Config config;
-  config.ranks.explorer_sp = 4;
+  config.ranks.parked = 3;
   EXPECT_NO_THROW(CheckRanks(config, 1));
-  EXPECT_NO_THROW(CheckRanks(config, 2)) << "no spot ranks";
-  EXPECT_NO_THROW(CheckRanks(config, 2 + 8));
-  EXPECT_THAT(
-      UserErrorOf([&] { CheckRanks(config, 2 + 5); }),
-      AllOf(HasSubstr("ranks/explorer_sp (default) = 4 must divide the 5 spot ranks"), HasSubstr("start 3 more")));
+  EXPECT_NO_THROW(CheckRanks(config, 2 + 3));
+  EXPECT_THAT(UserErrorOf([&] { CheckRanks(config, 2 + 2); }),
+              AllOf(HasSubstr("ranks/parked (default) = 3 of 2 spot ranks"), HasSubstr("start 1 more")));
 }
 
 }  // namespace

@@ -14,6 +14,10 @@ constexpr std::uint64_t kRunId = 5;
 class ScriptedServer : public Server {
  public:
   bool ServeOne(const Handler& handler, std::chrono::milliseconds) override {
+    if (!raw.empty()) {
+      replies.push_back(Decode(handler(std::exchange(raw, {})), kRunId));
+      return true;
+    }
     if (script.empty()) return false;
     const Message message = std::move(script.front());
     script.pop_front();
@@ -22,6 +26,14 @@ class ScriptedServer : public Server {
   }
   std::vector<std::string> TakeLost() override { return script.empty() ? std::exchange(lost, {}) : decltype(lost){}; }
 
+  // One message as bytes, out of the order of the script.
+  Message Send(Dispatch& dispatch, const Bytes& bytes) {
+    raw = bytes;
+    dispatch.ServeUntil([&] { return raw.empty(); }, [] {});
+    return replies.back();
+  }
+
+  Bytes raw;
   std::deque<Message> script;
   std::vector<Message> replies;
   std::vector<std::string> lost;  // after the script
@@ -29,35 +41,34 @@ class ScriptedServer : public Server {
 
 class DispatchTest : public testing::Test {
  protected:
-  Pull PullOf(std::uint32_t rank, Role role) { return {rank, role, 64, {}}; }
-  void Serve() {
+  DispatchTest() { Say({Hello{.rank = 1, .role = Role::kTrainer}, Hello{.rank = 2, .role = Role::kExplorer}}); }
+
+  static Pull PullOf(std::uint32_t rank, Role role) {
+    return {.rank = rank, .role = role, .capacity = 64, .busy_seconds = {}, .members = {rank}};
+  }
+  void Say(std::vector<Message> messages) {
+    server_.script.assign(messages.begin(), messages.end());
     dispatch_.ServeUntil([&] { return server_.script.empty(); }, [] {});
+  }
+  Work WorkOf(std::uint32_t rank) {
+    Say({PullOf(rank, rank == 1 ? Role::kTrainer : Role::kExplorer)});
+    const auto* work = std::get_if<Work>(&server_.replies.back());
+    return work == nullptr ? Work{} : *work;
   }
 
   Config config_;
   ScriptedServer server_;
-  Dispatch dispatch_{config_,
-                     {{1, Role::kTrainer}, {2, Role::kExplorer}},
-                     kRunId,
-                     server_,
-                     [](const FetchPrompts& fetch) {
-                       return Prompts{fetch.list, {}};
-                     },
-                     3};
+  Dispatch dispatch_{config_, kRunId, server_, {.trainers = {{1, true}}, .weights = 3}};
 };
 
 TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {
-  dispatch_.BeginIteration();
+  dispatch_.BeginIteration(0);
   dispatch_.Add({{.kind = RequestKind::kExplore, .seed = 1}, {.kind = RequestKind::kExplore, .seed = 2}});
-  server_.script = {PullOf(2, Role::kExplorer)};
-  Serve();
-  const auto work = std::get<Work>(server_.replies.back());
+  const Work work = WorkOf(2);
   ASSERT_EQ(work.requests.size(), 2U);
-  server_.script = {Push{2, {Sample{.request = work.requests[0]}}}};
-  Serve();
+  Say({Push{2, {Sample{.request = work.requests[0]}}}});
   dispatch_.Cancel(RequestKind::kExplore);
-  server_.script = {Push{2, {Sample{.request = work.requests[1]}}}};
-  Serve();
+  Say({Push{2, {Sample{.request = work.requests[1]}}}});
   const std::vector<Sample> taken = dispatch_.Take(RequestKind::kExplore);
   ASSERT_EQ(taken.size(), 1U);
   EXPECT_EQ(taken[0].request.seed, 1U);
@@ -65,24 +76,68 @@ TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {
 
 TEST_F(DispatchTest, TrainersDoNotExploreWhereExplorersAre) {
   dispatch_.Add({{.kind = RequestKind::kExplore}});
-  server_.script = {PullOf(1, Role::kTrainer)};
-  Serve();
-  EXPECT_TRUE(std::holds_alternative<Wait>(server_.replies.back()));
+  EXPECT_TRUE(WorkOf(1).requests.empty());
+  server_.lost = {"2"};
+  Say({});
+  EXPECT_EQ(WorkOf(1).requests.size(), 1U) << "the last explorer is gone";
 }
 
-TEST_F(DispatchTest, EndedConnectionIsALoss) {
+TEST_F(DispatchTest, RequestsOfALostSpotRankGoToOthers) {
+  dispatch_.Add({{.seed = 1}, {.seed = 2}});
+  const Work lost = WorkOf(2);
+  ASSERT_EQ(lost.requests.size(), 2U);
+  EXPECT_TRUE(WorkOf(1).requests.empty());
   server_.lost = {"2"};
+  Say({});
+  EXPECT_EQ(dispatch_.roster().explorers(), 0);
+  EXPECT_EQ(dispatch_.roster().counts.lost, 1);
+  const Work again = WorkOf(1);
+  ASSERT_EQ(again.requests.size(), 2U);
+  // A zombie's answer is refused, its next pull sends it away.
+  Say({Push{2, {Sample{.request = lost.requests[0]}}}, PullOf(2, Role::kExplorer)});
+  EXPECT_TRUE(std::holds_alternative<Finish>(server_.replies.back()));
+  EXPECT_FALSE(dispatch_.Done(RequestKind::kRollout));
+  Say({Push{1, {Sample{.request = again.requests[0]}, Sample{.request = again.requests[1]}}}});
+  EXPECT_TRUE(dispatch_.Done(RequestKind::kRollout));
+  EXPECT_EQ(dispatch_.Take(RequestKind::kRollout).size(), 2U);
+}
+
+TEST_F(DispatchTest, WhatAWorkerHadInWorkWhenItPullsAnewGoesBack) {
+  dispatch_.Add({{.seed = 1}});
+  EXPECT_EQ(WorkOf(2).requests.size(), 1U);
+  EXPECT_EQ(WorkOf(2).requests.size(), 1U);
+}
+
+TEST_F(DispatchTest, AParkedRankIsCalledOnce) {
+  const Pull parked{.rank = 3, .role = Role::kExplorer};
+  Say({Hello{.rank = 3, .role = Role::kExplorer, .parked = true}, parked});
+  EXPECT_TRUE(std::holds_alternative<Wait>(server_.replies.back()));
+  EXPECT_EQ(dispatch_.roster().explorers(), 1);
+  EXPECT_TRUE(dispatch_.roster().CallParked());
+  EXPECT_FALSE(dispatch_.roster().CallParked());
+  Say({parked});
+  EXPECT_TRUE(std::holds_alternative<Activate>(server_.replies.back()));
+  Say({PullOf(3, Role::kExplorer)});
+  EXPECT_EQ(dispatch_.roster().explorers(), 2);
+}
+
+TEST_F(DispatchTest, AMessageOfAnotherRunHurtsNobody) {
+  EXPECT_EQ(std::get<Failed>(server_.Send(dispatch_, Encode(Ack{}, kRunId + 1))).exit_code, kExitUsage);
+}
+
+TEST_F(DispatchTest, TheEndOfATrainersConnectionIsALoss) {
+  server_.lost = {"1"};
   try {
     dispatch_.ServeUntil([] { return false; }, [] {});
     FAIL() << "no loss";
   } catch (const PeerLost& lost) {
-    EXPECT_THAT(lost.what(), testing::HasSubstr("rank 2 (explorer) is lost: its connection has ended"));
+    EXPECT_THAT(lost.what(), testing::HasSubstr("rank 1 (trainer) is lost: its connection has ended"));
     EXPECT_THAT(lost.what(), testing::HasSubstr("-r latest"));
   }
 }
 
 TEST_F(DispatchTest, ReportedFailureComesWithItsTextAndCode) {
-  server_.script = {Failed{"rank 1: the disk is full", 74, 1}};
+  server_.script.assign({Failed{"rank 1: the disk is full", 74, 1}});
   server_.lost = {"1"};  // it leaves after its report
   try {
     dispatch_.ServeUntil([] { return false; }, [] {});
@@ -94,7 +149,7 @@ TEST_F(DispatchTest, ReportedFailureComesWithItsTextAndCode) {
 }
 
 TEST_F(DispatchTest, FinishWaitsForNobodyWhoIsGone) {
-  server_.script = {PullOf(1, Role::kTrainer)};
+  server_.script.assign({PullOf(1, Role::kTrainer)});
   server_.lost = {"2"};
   dispatch_.Finish();
   EXPECT_TRUE(std::holds_alternative<Finish>(server_.replies.back()));

@@ -1,11 +1,13 @@
 #include "record/run_state.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <limits>
 
 #include "base/error.hpp"
+#include "io/state_file.hpp"
 
 namespace spotlight {
 namespace {
@@ -20,6 +22,9 @@ TEST(RunState, ComesBackAsItWas) {
   state.input = "[run]\nseed = 4\n";
   state.contents = {{"model/path", "00ff"}, {"prompts/train", "12"}};
   state.ledger_seconds[1][2] = 3.5;
+  state.ledger_seconds[1][kUses - 1] = 4.5;
+  state.useful_steps = 90;
+  state.all_steps = 100;
   state.elapsed_seconds = 12;
   state.first_strict = 0.5;
   state.restarts = 2;
@@ -37,9 +42,29 @@ TEST(RunState, ComesBackAsItWas) {
   EXPECT_EQ(loaded.input, state.input);
   EXPECT_EQ(loaded.contents, state.contents);
   EXPECT_EQ(loaded.ledger_seconds[1][2], 3.5);
+  EXPECT_EQ(loaded.ledger_seconds[1][kUses - 1], 4.5);
+  EXPECT_EQ(loaded.useful_steps, 90);
+  EXPECT_EQ(loaded.all_steps, 100);
   EXPECT_EQ(loaded.elapsed_seconds, 12);
   EXPECT_EQ(loaded.first_strict, 0.5);
   EXPECT_EQ(loaded.restarts, 2);
+}
+
+TEST(RunState, ACheckpointWithOtherUsesIsRefusedByName) {
+  const std::string folder = testing::TempDir() + "run_state_test_old";
+  std::filesystem::create_directories(folder);
+  SaveRunState(RunState(), folder);
+  StateFile file = StateFile::Load(folder + "/coordinator.h5");
+  const std::vector<double> reals(14, 0.0);
+  file.Put("reals", std::span<const double>(reals));
+  file.Save(folder + "/coordinator.h5");
+  try {
+    LoadRunState(folder);
+    FAIL() << "accepted";
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(folder + "/coordinator.h5: \"reals\" has 14 values where 22"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("another version of spotlight"));
+  }
 }
 
 TEST(RunState, MissingFileIsAFileError) { EXPECT_THROW(LoadRunState(testing::TempDir() + "nowhere"), FileError); }

@@ -45,6 +45,23 @@ TEST(Buffer, HoldsBfloat16) {
   EXPECT_EQ(values, (std::vector<Bfloat16>{{0}, {0x3fc0}, {0}}));
 }
 
+TEST(Buffer, ViewsMemoryThatOthersOwn) {
+  alignas(64) float memory[4] = {1, 2, 3, 4};
+  {
+    Buffer view = Buffer::ViewOf(memory);
+    EXPECT_EQ(view.data(), memory);
+    EXPECT_EQ(Contents(view, 4), (Floats{1, 2, 3, 4}));
+    view.Resize(2);
+    view.CopyFromHost(Floats{5, 6});
+    EXPECT_EQ(view.data(), memory) << "it is large enough";
+    view.Resize(8);  // memory of its own, which is freed; the other is left alone
+    view.Zero();
+    EXPECT_NE(view.data(), memory);
+  }
+  EXPECT_EQ(Floats(memory, memory + 4), (Floats{5, 6, 3, 4}));
+  EXPECT_THROW(Buffer::ViewOf(std::span(memory).subspan(1)), InternalError);
+}
+
 TEST(KeepRows, MovesTheKeptSamplesToTheFront) {
   const std::int64_t width = 3;
   const TokenRowTable samples({2, 0, 5, 1, 4});

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -132,6 +133,26 @@ TEST(Linear, ForwardAddsTheBiasAndKeepsRows) {
       ASSERT_NEAR(plain[i * ldy + j], expected, 5e-5);
       ASSERT_NEAR(y[i * ldy + j], expected + bias[j], 5e-5);
       ASSERT_EQ(row[j], y[i * ldy + j]) << "row " << i << " alone";
+    }
+  }
+}
+
+// Shapes with many, two and one call to oneDNN; more shares than calls.
+TEST(Linear, SharesOfTheWeightGradientHaveTheBitsOfTheWhole) {
+  for (const auto& [rows, in, out] : {std::array{300, 40, 1000}, {257, 33, 150}, {40, 24, 100}, {1, 8, 3}}) {
+    const auto x = Normal(1, rows * in), dy = Normal(2, rows * out);
+    const auto start = Normal(3, out * in), start_bias = Normal(4, out);
+    auto whole = start, whole_bias = start_bias;
+    LinearBackwardWeight(rows, in, out, x.data(), in, dy.data(), out, whole.data(), whole_bias.data());
+    for (const int count : {2, 3, 7}) {
+      auto parts = start, parts_bias = start_bias;
+      for (int index = 0; index < count; ++index) {
+        LinearBackwardWeight(rows, in, out, x.data(), in, dy.data(), out, parts.data(), parts_bias.data(),
+                             {index, count});
+        EXPECT_EQ(parts == whole, index + 1 == count) << index << " of " << count;
+      }
+      EXPECT_EQ(parts, whole) << out << " outputs, " << count << " shares";
+      EXPECT_EQ(parts_bias, whole_bias) << out << " outputs, " << count << " shares";
     }
   }
 }

@@ -121,6 +121,11 @@ TEST(LayerNormModulate, BackwardMatchesFiniteDifferences) {
       LayerNormModulateBackward(rows, width, x.data(), result.mean.data(), result.rstd.data(), table.Half(1), dy.data(),
                                 only_dx.data(), {}, {});
       EXPECT_EQ(only_dx, result.dx);
+      Floats only_dtable(table.values.size(), 0.5f);
+      LayerNormModulateBackward(rows, width, x.data(), result.mean.data(), result.rstd.data(), table.Half(1), dy.data(),
+                                nullptr, {only_dtable.data(), 2 * width, kIndex},
+                                {only_dtable.data() + width, 2 * width, kIndex});
+      EXPECT_EQ(only_dtable, result.dtable);
     }
   }
 }
@@ -197,6 +202,10 @@ TEST(GatedResidual, ForwardAndBackwardMatchDouble) {
       ExpectClose(x, expected_x, 1e-6);
       ExpectClose(dbranch, expected_dbranch, 1e-6);
       ExpectClose(dtable, expected_dtable, 1e-5);
+      Floats only_dtable(table.values.size(), 0.5f);
+      GatedResidualBackward(rows, width, table.Half(0), branch.data(), dx.data(), nullptr,
+                            {only_dtable.data(), 2 * width, kIndex});
+      EXPECT_EQ(only_dtable, dtable);
     }
   }
 }

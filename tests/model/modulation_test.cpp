@@ -107,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ModulationTableTest, testing::Values(Precis
 
 TEST(ModulationTable, SaysWhichSigmaIsMissing) {
   const GoldenModel model = LoadGoldenLora();
-  const ModulationTable table(*model.layout, *model.source, Precision::kFp32, {0.25f, 0.5f, 0.25f});
+  NodeMemory memory;
+  const ModulationTable table(*model.layout, *model.source, Precision::kFp32, {0.25f, 0.5f, 0.25f}, memory);
   EXPECT_EQ(table.size(), 2);
   EXPECT_EQ(table.Row(0.5f), 1);
   EXPECT_THROW(table.Row(0.75f), std::exception);

@@ -1,7 +1,9 @@
-// A pass shared out over P ranks has the bits of one rank alone: velocity, input gradients and adapter gradients, for
-// every degree that the heads allow, tokens that do not divide, texts of different length (also shorter than P), masks.
+// A pass shared out over P ranks has the bits of one rank alone: velocity, gradients of inputs, adapter and all
+// weights, for every degree that the heads allow, tokens that do not divide, texts of different length (also shorter
+// than P), masks.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -50,6 +52,12 @@ std::shared_ptr<const DitLayout> Layout(int heads, int rank) {
                             "img_mlp.net.2", "txt_mlp.net.2"}});
 }
 
+// An adapter if the layout has one, otherwise all weights.
+FlatParameters Trained(const DitLayout& layout, const Buffer& base, const Buffer& adapter, Buffer& gradient) {
+  if (layout.lora().rank == 0) return {layout, base.data(), gradient.data()};
+  return {layout, base.data(), nullptr, adapter.data(), gradient.data()};
+}
+
 struct Result {
   std::vector<float> velocity, dimage, dtext, gradient;  // whole arrays
 };
@@ -66,19 +74,22 @@ void ForEachShare(const std::vector<Index>& tokens, Index width, int index, int 
   }
 }
 
-class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool>> {
+// Degree, recompute, and whether all weights are trained rather than an adapter.
+class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool, bool>> {
  protected:
   Result Pass(int ranks) const {
-    const bool recompute = std::get<1>(GetParam());
+    const auto [degree, recompute, all_weights] = GetParam();
+    const auto layout = Layout(24, all_weights ? 0 : 4);
     const std::vector<Index> texts{5, 1, 7}, images{35, 35, 35};  // 3 x 7 and 2 x 7 tokens
     const Index text_rows = 13, image_rows = 105, channels = 8;
     const std::vector<float> image = Normals(2, image_rows * channels, 1), text = Normals(3, text_rows * kTextWidth, 1);
     const std::vector<float> cotangent = Normals(4, image_rows * channels, 1);
     const std::vector<std::uint8_t> mask{1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0};
-    const Buffer base = Upload(Normals(5, layout_->base().size(), 0.2f));
-    const Buffer adapter = Upload(Normals(6, layout_->adapter().size(), 0.2f));
+    const Buffer base = Upload(Normals(5, layout->base().size(), 0.2f));
+    const Buffer adapter = Upload(Normals(6, layout->adapter().size(), 0.2f));
+    const Index trained = all_weights ? base.size() : adapter.size();
     Result result{std::vector<float>(image.size()), std::vector<float>(image.size()), std::vector<float>(text.size()),
-                  std::vector<float>(static_cast<std::size_t>(adapter.size()))};
+                  std::vector<float>(static_cast<std::size_t>(trained))};
     const auto rank = [&](SequenceGroup* group) {
       const int index = group == nullptr ? 0 : group->index();
       const auto own = [&](const std::vector<float>& whole, const std::vector<Index>& tokens, Index width) {
@@ -97,9 +108,9 @@ class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool>> {
       };
       const Buffer own_image = own(image, images, channels), own_text = own(text, texts, kTextWidth);
       const Buffer own_cotangent = own(cotangent, images, channels);
-      Buffer velocity(own_image.size()), dimage(own_image.size()), dtext(own_text.size()), gradient(adapter.size());
+      Buffer velocity(own_image.size()), dimage(own_image.size()), dtext(own_text.size()), gradient(trained);
       gradient.Zero();
-      FlatParameters parameters(*layout_, base.data(), nullptr, adapter.data(), gradient.data());
+      FlatParameters parameters = Trained(*layout, base, adapter, gradient);
       const DitInput input{.text_tokens = texts,
                            .images = {{1, 3, 7}, {1, 2, 7}},
                            .image = own_image.data(),
@@ -108,14 +119,19 @@ class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool>> {
                            .levels = {0.3f, 0.8f},
                            .level_index = {0, 1, 0},
                            .group = group};
-      Dit dit(layout_);
+      Dit dit(layout);
       dit.Forward(parameters, input, {.keep = true, .recompute = recompute}, velocity.data());
       dit.Backward(parameters, input, own_cotangent.data(), {dimage.data(), dtext.data()});
       collect(velocity, images, channels, result.velocity);
       collect(dimage, images, channels, result.dimage);
       collect(dtext, texts, kTextWidth, result.dtext);
       const std::vector<float> host = Host(gradient);
-      for (std::size_t i = 0; i < host.size(); ++i) result.gradient[i] += host[i];  // other ranks' slices are zero
+      Index shared = 0;
+      for (std::size_t i = 0; i < host.size(); ++i) {
+        shared += host[i] != 0 && result.gradient[i] != 0 ? 1 : 0;
+        result.gradient[i] += host[i];
+      }
+      EXPECT_EQ(shared, 0) << "every number is one rank's, the others have zeros";
     };
     if (ranks == 1) {
       rank(nullptr);
@@ -124,13 +140,14 @@ class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool>> {
     }
     return result;
   }
-
-  std::shared_ptr<const DitLayout> layout_ = Layout(24, 4);
 };
 
 TEST_P(SequenceParallel, HasTheBitsOfOneRank) {
-  static const Result alone = [this] { return Pass(1); }();
-  const Result shared = Pass(std::get<0>(GetParam()));
+  const auto [degree, recompute, all_weights] = GetParam();
+  static std::map<bool, Result> results;  // with and without recompute the same
+  if (results.count(all_weights) == 0) results[all_weights] = Pass(1);
+  const Result& alone = results[all_weights];
+  const Result shared = Pass(degree);
   EXPECT_EQ(shared.velocity, alone.velocity);
   EXPECT_EQ(shared.dimage, alone.dimage);
   EXPECT_EQ(shared.dtext, alone.dtext);
@@ -141,11 +158,13 @@ TEST_P(SequenceParallel, HasTheBitsOfOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Degrees, SequenceParallel,
-                         testing::Combine(testing::Values(2, 3, 4, 6, 8, 12, 24), testing::Bool()));
+                         testing::Combine(testing::Values(2, 3, 4, 6, 8, 12, 24), testing::Bool(), testing::Bool()));
 
 // The guided velocity, its KeepSamples and gradient, by 3 ranks and by one; and a group that changes between two steps.
-TEST(SequenceParallelGuidance, HasTheBitsOfOneRankWhateverTheGroupWasBefore) {
-  const auto layout = Layout(6, 3);
+class SequenceParallelGuidance : public testing::TestWithParam<int> {};
+
+TEST_P(SequenceParallelGuidance, HasTheBitsOfOneRankWhateverTheGroupWasBefore) {
+  const auto layout = Layout(6, GetParam());
   const ImageShape shape{1, 5, 4};
   const Index size = shape.tokens() * 8, batch = 3;
   const TextCondition negative{2, Normals(7, 2 * kTextWidth, 1)};
@@ -158,11 +177,12 @@ TEST(SequenceParallelGuidance, HasTheBitsOfOneRankWhateverTheGroupWasBefore) {
   const Buffer adapter = Upload(Normals(6, layout->adapter().size(), 0.2f));
   const Buffer latents = Upload(Normals(8, batch * size, 1)), cotangent = Upload(Normals(9, 2 * size, 1));
   const VelocityInput input{shape, latents.data(), {0.6f}, {0, 0, 0}};
+  const bool all_weights = GetParam() == 0;
   const auto run = [&](GuidedVelocity& velocity, SequenceGroup* group) {
-    Buffer v(batch * size), gradient(adapter.size());
+    Buffer v(batch * size), gradient(all_weights ? base.size() : adapter.size());
     gradient.Zero();
-    FlatParameters parameters(*layout, base.data(), nullptr, adapter.data(), gradient.data());
-    velocity.SetTexts(parameters, conditions, true, group);
+    FlatParameters parameters = Trained(*layout, base, adapter, gradient);
+    velocity.SetTexts(parameters, conditions, !all_weights, group);  // projected texts have no gradient
     velocity.Forward(parameters, input, true, v.data());
     velocity.KeepSamples({0, 2});
     velocity.Backward(parameters, cotangent.data());
@@ -184,6 +204,8 @@ TEST(SequenceParallelGuidance, HasTheBitsOfOneRankWhateverTheGroupWasBefore) {
     EXPECT_EQ(sum, gradient);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SequenceParallelGuidance, testing::Values(3, 0));
 
 }  // namespace
 }  // namespace spotlight

@@ -42,6 +42,27 @@ TEST(Ledger, TableHasARowAUseAndTotals) {
   EXPECT_THAT(table, testing::ContainsRegex("total +3600.0 +7200.0 +3.00000 +100.0%"));
 }
 
+TEST(Ledger, GoodputIsTheShareOfUsefulSteps) {
+  CostLedger ledger = FilledLedger();
+  EXPECT_EQ(ledger.Goodput(), 1) << "before the first step";
+  ledger.AddSteps(15, 0);
+  EXPECT_EQ(ledger.Goodput(), 1) << "kept, and not yet reported as done";
+  ledger.AddSteps(0, 20);
+  EXPECT_EQ(ledger.useful_steps(), 15);
+  EXPECT_EQ(ledger.all_steps(), 20);
+  EXPECT_DOUBLE_EQ(ledger.Goodput(), 0.75);
+  EXPECT_THROW(ledger.AddSteps(-1, 1), InternalError);
+  EXPECT_THROW(ledger.AddSteps(1, -1), InternalError);
+}
+
+TEST(Ledger, LostTimeIsPricedToo) {
+  CostLedger ledger = FilledLedger();
+  const double before = ledger.Cost();
+  ledger.Add(Pool::kSpot, Use::kLost, 3600);
+  EXPECT_DOUBLE_EQ(ledger.Cost() - before, 0.5);
+  EXPECT_THAT(ledger.Table(), testing::ContainsRegex("lost +0.0 +3600.0 +0.50000 +14.3%"));
+}
+
 TEST(Ledger, NegativeSecondsAreABug) {
   CostLedger ledger = FilledLedger();
   EXPECT_THROW(ledger.Add(Pool::kSpot, Use::kIdle, -1), InternalError);

@@ -14,6 +14,7 @@ LORA = {
     "sampler/negative_prompt": "a photo of a red circle",
     "train/grad_norm": 0,
 }
+WHOLE = {"lora/rank": 0}
 SHARED = {"ranks/trainers": 2, "ranks/trainer_sp": 2, "ranks/explorer_sp": 2}  # 3 ranks and 2 for each explorer
 
 
@@ -54,6 +55,26 @@ class SequenceParallel(RunTest):
                 self.assertIn("share a pass", result.out)
                 self.assert_same(name, "one")
 
+    def test_all_weights(self):
+        self.train("one", 0, WHOLE)
+        layouts = {
+            "group-of-two": (5, SHARED),
+            "group-of-four": (5, {"ranks/trainers": 4, "ranks/trainer_sp": 4, "model/recompute": "true"}),
+        }
+        for name, (ranks, more) in layouts.items():
+            with self.subTest(name):
+                self.train(name, ranks, WHOLE, more)
+                self.assert_same(name, "one")
+
+    def test_groups_that_train_all_weights(self):
+        several = {**WHOLE, "train/micro_batch": 3, "train/kl_beta": 0.02, "model/precision": "bf16"}
+        pairs = {"ranks/trainers": 4, "ranks/trainer_sp": 2}
+        self.train("data", 3, several, {"ranks/trainers": 2})
+        self.train("pairs", 5, several, pairs)
+        self.assert_same("pairs", "data")
+        self.train("gathered", 5, several, pairs, {"train/shard_weights": "true"})
+        self.assert_same("gathered", "data")
+
     def test_bf16(self):
         self.train("one", 0, {"model/precision": "bf16"})
         self.train("shared", 7, {"model/precision": "bf16"}, SHARED)
@@ -91,7 +112,6 @@ class SequenceParallel(RunTest):
         self.refused(4, {**three, "ranks/trainer_sp": 3}, "ranks/trainer_sp = 3", *heads)
         self.refused(5, {"ranks/explorer_sp": 2}, "explorer_sp (command line) = 2", "3 spot ranks", "start 1 more")
         self.refused(4, {**three, "ranks/trainer_sp": 2}, "ranks/trainer_sp (command line) = 2", "must divide")
-        self.refused(4, {**SHARED, "lora/rank": 0}, "ranks/trainer_sp (command line) = 2", "lora/rank > 0")
         self.assertFalse((self.folder / "run").exists())
 
 

@@ -4,10 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <map>
-#include <random>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -19,8 +15,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 const std::vector<RequestKind> kAllKinds = {RequestKind::kRollout, RequestKind::kExplore, RequestKind::kEvaluate};
+const std::vector<RequestKind> kRollouts = {RequestKind::kRollout};
 
-Request MakeRequest(std::uint64_t id, RequestKind kind) {
+Request MakeRequest(std::uint64_t id, RequestKind kind = RequestKind::kRollout) {
   Request request;
   request.id = id;
   request.kind = kind;
@@ -36,129 +33,153 @@ std::vector<std::uint64_t> Ids(const std::vector<Request>& requests) {
 // Explore 1, rollouts 2 and 3, evaluation 4.
 RequestQueue MixedQueue() {
   RequestQueue queue;
-  queue.Add({MakeRequest(1, RequestKind::kExplore), MakeRequest(2, RequestKind::kRollout),
-             MakeRequest(3, RequestKind::kRollout), MakeRequest(4, RequestKind::kEvaluate)});
+  queue.Add(
+      {MakeRequest(1, RequestKind::kExplore), MakeRequest(2), MakeRequest(3), MakeRequest(4, RequestKind::kEvaluate)});
+  return queue;
+}
+
+RequestQueue Rollouts(std::uint64_t count) {
+  RequestQueue queue;
+  for (std::uint64_t id = 1; id <= count; ++id) queue.Add({MakeRequest(id)});
   return queue;
 }
 
 TEST(RequestQueue, OrderIsByKindThenFirstInFirstOutAndOneKindALease) {
   RequestQueue queue = MixedQueue();
-  EXPECT_THAT(Ids(queue.Lease(1, 8, kAllKinds, 0)), ElementsAre(4));
-  EXPECT_THAT(Ids(queue.Lease(1, 1, kAllKinds, 0)), ElementsAre(2));
-  EXPECT_THAT(Ids(queue.Lease(2, 8, kAllKinds, 0)), ElementsAre(3));
-  EXPECT_THAT(Ids(queue.Lease(2, 8, kAllKinds, 0)), ElementsAre(1));
-  EXPECT_THAT(queue.Lease(2, 8, kAllKinds, 0), IsEmpty());
+  EXPECT_THAT(Ids(queue.Lease(1, 8, kAllKinds, 0, 10)), ElementsAre(4));
+  EXPECT_THAT(Ids(queue.Lease(1, 1, kAllKinds, 0, 10)), ElementsAre(2));
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kAllKinds, 0, 10)), ElementsAre(3));
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kAllKinds, 0, 10)), ElementsAre(1));
+  EXPECT_THAT(queue.Lease(2, 8, kAllKinds, 0, 10), IsEmpty());
+  EXPECT_EQ(queue.Leased(1), 2U);
+  EXPECT_EQ(queue.Leased(3), 0U);
 }
 
 TEST(RequestQueue, OnlyAllowedKindsAreLeased) {
   RequestQueue queue = MixedQueue();
-  EXPECT_THAT(Ids(queue.Lease(1, 8, {RequestKind::kExplore}, 0)), ElementsAre(1));
-  EXPECT_THAT(queue.Lease(1, 8, {RequestKind::kExplore}, 0), IsEmpty());
-  EXPECT_THAT(queue.Lease(1, 0, kAllKinds, 0), IsEmpty());
+  EXPECT_THAT(Ids(queue.Lease(1, 8, {RequestKind::kExplore}, 0, 10)), ElementsAre(1));
+  EXPECT_THAT(queue.Lease(1, 8, {RequestKind::kExplore}, 0, 10), IsEmpty());
+  EXPECT_THAT(queue.Lease(1, 0, kAllKinds, 0, 10), IsEmpty());
 }
 
-TEST(RequestQueue, DoneExactlyOnceAndOnlyByTheHolder) {
-  RequestQueue queue = MixedQueue();
-  EXPECT_FALSE(queue.Complete(4, 1)) << "queued";
-  queue.Lease(1, 1, kAllKinds, 0);
-  EXPECT_FALSE(queue.Complete(4, 2)) << "another worker's";
-  EXPECT_TRUE(queue.Complete(4, 1));
-  EXPECT_FALSE(queue.Complete(4, 1)) << "duplicate";
-  EXPECT_FALSE(queue.Complete(99, 1)) << "unknown";
-  EXPECT_EQ(queue.Count(RequestState::kDone, RequestKind::kEvaluate), 1U);
-  EXPECT_TRUE(queue.Done(RequestKind::kEvaluate));
-  EXPECT_FALSE(queue.Done(RequestKind::kRollout));
+TEST(RequestQueue, DoneExactlyOnceAndOnlyWithALiveLease) {
+  RequestQueue queue = Rollouts(1);
+  EXPECT_FALSE(queue.Complete(1, 0)) << "queued";
+  const std::uint32_t epoch = queue.Lease(1, 1, kRollouts, 0, 10).at(0).epoch;
+  EXPECT_FALSE(queue.Complete(1, epoch + 1)) << "no such lease";
+  EXPECT_TRUE(queue.Complete(1, epoch));
+  EXPECT_FALSE(queue.Complete(1, epoch)) << "duplicate";
+  EXPECT_FALSE(queue.Complete(99, epoch)) << "unknown";
+  EXPECT_EQ(queue.Count(RequestState::kDone, RequestKind::kRollout), 1U);
+  EXPECT_TRUE(queue.Done(RequestKind::kRollout));
+  EXPECT_EQ(queue.Leased(1), 0U);
+}
+
+TEST(RequestQueue, ReleasedRequestsAreFirstAndTheirLateAnswersAreRefused) {
+  RequestQueue queue = Rollouts(5);
+  const std::vector<Request> lost = queue.Lease(1, 3, kRollouts, 0, 10);
+  EXPECT_THAT(queue.Release(1), ElementsAre(1, 2, 3));
+  EXPECT_THAT(queue.Release(1), IsEmpty());
+  const std::vector<Request> again = queue.Lease(2, 4, kRollouts, 1, 10);
+  EXPECT_THAT(Ids(again), ElementsAre(1, 2, 3, 4));
+  EXPECT_FALSE(queue.Complete(1, lost[0].epoch));
+  EXPECT_FALSE(queue.Progress(2, lost[1].epoch, 7, 1));
+  EXPECT_EQ(queue.StepsDone(2), 0U);
+  EXPECT_TRUE(queue.Complete(1, again[0].epoch));
+}
+
+TEST(RequestQueue, ALeaseEndsAtItsDeadlineUnlessACommitRenewsIt) {
+  RequestQueue queue = Rollouts(2);
+  const std::vector<Request> leased = queue.Lease(7, 2, kRollouts, 0, 10);
+  EXPECT_THAT(queue.Expire(9.9), IsEmpty());
+  EXPECT_TRUE(queue.Progress(2, leased[1].epoch, 1, 9));
+  EXPECT_THAT(queue.Expire(10), ElementsAre(RequestQueue::Expired{7, 1}));
+  EXPECT_FALSE(queue.IsLive(1, leased[0].epoch));
+  EXPECT_TRUE(queue.IsLive(2, leased[1].epoch));
+  EXPECT_FALSE(queue.Progress(2, leased[1].epoch, 1, 18)) << "the same steps again do not renew it";
+  EXPECT_THAT(queue.Expire(19), ElementsAre(RequestQueue::Expired{7, 2}));
+  EXPECT_EQ(queue.Leased(7), 0U);
+}
+
+TEST(RequestQueue, WhatHasComeFurtherIsFirstAndABatchIsAtOneStep) {
+  RequestQueue queue = Rollouts(4);
+  queue.Add({MakeRequest(5)}, 2);
+  const std::vector<Request> leased = queue.Lease(1, 1, kRollouts, 0, 10);
+  EXPECT_THAT(Ids(leased), ElementsAre(5));
+  const std::vector<Request> three = queue.Lease(1, 3, kRollouts, 0, 10);
+  queue.Progress(1, three[0].epoch, 4, 1);
+  queue.Progress(3, three[2].epoch, 4, 1);
+  queue.Release(1);
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kRollouts, 2, 10)), ElementsAre(1, 3));
+  EXPECT_EQ(queue.StepsDone(3), 4U);
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kRollouts, 2, 10)), ElementsAre(5));
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kRollouts, 2, 10)), ElementsAre(2, 4));
+}
+
+TEST(RequestQueue, AStragglersRequestsAreLeasedAgainAndTheFirstResultWins) {
+  RequestQueue queue = Rollouts(3);
+  const std::vector<Request> slow = queue.Lease(1, 2, kRollouts, 0, 100);
+  EXPECT_THAT(queue.LeaseAgain(2, 8, kRollouts, 9, 100, 5), IsEmpty()) << "3 is queued";
+  queue.Lease(3, 1, kRollouts, 4, 100);
+  EXPECT_THAT(queue.LeaseAgain(1, 8, kRollouts, 9, 100, 5), IsEmpty()) << "its own";
+  EXPECT_THAT(queue.LeaseAgain(2, 8, {RequestKind::kExplore}, 9, 100, 5), IsEmpty());
+  const std::vector<Request> second = queue.LeaseAgain(2, 8, kRollouts, 9, 100, 5);
+  EXPECT_THAT(Ids(second), ElementsAre(1, 2)) << "3 is younger";
+  EXPECT_THAT(Ids(queue.LeaseAgain(4, 8, kRollouts, 99, 100, 5)), ElementsAre(3)) << "at most two leases a request";
+  EXPECT_TRUE(queue.Complete(1, slow[0].epoch));
+  EXPECT_FALSE(queue.Complete(1, second[0].epoch));
+  EXPECT_TRUE(queue.Complete(2, second[1].epoch));
+  EXPECT_FALSE(queue.Complete(2, slow[1].epoch));
+  EXPECT_EQ(queue.Leased(1) + queue.Leased(2), 0U);
+}
+
+TEST(RequestQueue, ASecondLeaseGoesOnFromTheLastCommitAndOutlivesTheFirst) {
+  RequestQueue queue = Rollouts(1);
+  const std::uint32_t slow = queue.Lease(1, 1, kRollouts, 0, 20).at(0).epoch;
+  EXPECT_TRUE(queue.Progress(1, slow, 3, 1));
+  const std::uint32_t second = queue.LeaseAgain(2, 1, kRollouts, 10, 20, 5).at(0).epoch;
+  EXPECT_TRUE(queue.Progress(1, second, 4, 11));
+  EXPECT_FALSE(queue.Progress(1, slow, 4, 12)) << "nothing new";
+  EXPECT_TRUE(queue.Progress(1, slow, 5, 13));
+  EXPECT_TRUE(queue.Progress(1, second, 6, 14));
+  EXPECT_THAT(queue.Expire(33.5), ElementsAre(RequestQueue::Expired{1, 1}));
+  EXPECT_EQ(queue.Count(RequestState::kLeased, RequestKind::kRollout), 1U) << "the second holds it";
+  EXPECT_THAT(queue.Release(2), ElementsAre(1));
+  EXPECT_EQ(queue.StepsDone(1), 6U);
+}
+
+TEST(RequestQueue, AnUnreadableCommitIsDoneAgain) {
+  RequestQueue queue = Rollouts(2);
+  queue.Progress(1, queue.Lease(1, 1, kRollouts, 0, 10).at(0).epoch, 5, 1);
+  EXPECT_THROW(queue.Rewind(1, 6), InternalError);
+  EXPECT_THROW(queue.Rewind(2, 0), InternalError) << "not leased";
+  queue.Release(1);
+  const std::uint32_t epoch = queue.Lease(2, 1, kRollouts, 2, 10).at(0).epoch;
+  queue.Rewind(1, 2);
+  EXPECT_EQ(queue.StepsDone(1), 2U);
+  EXPECT_TRUE(queue.Progress(1, epoch, 3, 3));
+  EXPECT_THAT(queue.Release(2), ElementsAre(1));
+  EXPECT_THAT(Ids(queue.Lease(3, 2, kRollouts, 4, 10)), ElementsAre(1)) << "it is still further than 2";
 }
 
 TEST(RequestQueue, CancelDropsQueuedAndFencesLeased) {
   RequestQueue queue = MixedQueue();
-  queue.Lease(1, 1, {RequestKind::kRollout}, 0);
+  const std::uint32_t epoch = queue.Lease(1, 1, kRollouts, 0, 10).at(0).epoch;
   EXPECT_EQ(queue.Cancel(RequestKind::kRollout), 2);
-  EXPECT_FALSE(queue.Complete(2, 1));
-  EXPECT_THAT(queue.Lease(1, 8, {RequestKind::kRollout}, 0), IsEmpty());
+  EXPECT_FALSE(queue.Complete(2, epoch));
+  EXPECT_THAT(queue.Expire(100), IsEmpty());
+  EXPECT_THAT(queue.Lease(1, 8, kRollouts, 0, 10), IsEmpty());
   EXPECT_TRUE(queue.Done(RequestKind::kRollout));
+  EXPECT_FALSE(queue.Done(RequestKind::kEvaluate));
   EXPECT_EQ(queue.Count(RequestState::kCancelled, RequestKind::kRollout), 2U);
   EXPECT_EQ(queue.Cancel(RequestKind::kRollout), 0);
-  EXPECT_FALSE(queue.OldestLease().has_value());
+  EXPECT_EQ(queue.Leased(1), 0U);
 }
 
-TEST(RequestQueue, OldestLeaseNamesWorkerAndTime) {
+TEST(RequestQueue, AnIdIsAddedOnceAndMustBeKnown) {
   RequestQueue queue = MixedQueue();
-  EXPECT_FALSE(queue.OldestLease().has_value());
-  queue.Lease(1, 1, {RequestKind::kEvaluate}, 10);
-  queue.Lease(2, 1, {RequestKind::kRollout}, 11);
-  EXPECT_EQ(queue.OldestLease()->worker, 1);
-  EXPECT_EQ(queue.OldestLease()->since, 10);
-  queue.Complete(4, 1);
-  EXPECT_EQ(queue.OldestLease()->worker, 2);
-}
-
-TEST(RequestQueue, AnIdIsAddedOnce) {
-  RequestQueue queue = MixedQueue();
-  EXPECT_THROW(queue.Add({MakeRequest(3, RequestKind::kRollout)}), InternalError);
-}
-
-// Random events against a model that is as simple as can be: the state of each id in a map.
-TEST(RequestQueue, RandomEventsKeepEveryRequestInOneState) {
-  for (unsigned seed = 0; seed < 50; ++seed) {
-    std::mt19937 random(seed);
-    const auto pick = [&](unsigned bound) { return random() % bound; };
-    RequestQueue queue;
-    std::map<std::uint64_t, std::pair<RequestState, int>> model;  // state, holder
-    std::map<std::uint64_t, RequestKind> kinds;
-    std::map<std::uint64_t, int> times_done;
-    for (int event = 0; event < 400; ++event) {
-      const int worker = static_cast<int>(pick(4));
-      switch (pick(8)) {
-        case 0:
-        case 1: {
-          const std::uint64_t id = 1000 * (seed + 1) + model.size();
-          kinds[id] = kAllKinds[pick(3)];
-          queue.Add({MakeRequest(id, kinds[id])});
-          model[id] = {RequestState::kQueued, -1};
-          break;
-        }
-        case 2:
-        case 3:
-          for (const Request& request : queue.Lease(worker, static_cast<int>(pick(4)), {kAllKinds[pick(3)]}, event)) {
-            ASSERT_EQ(model.at(request.id).first, RequestState::kQueued);
-            model[request.id] = {RequestState::kLeased, worker};
-          }
-          break;
-        case 4:
-          if (pick(10) == 0) {
-            const RequestKind kind = kAllKinds[pick(3)];
-            queue.Cancel(kind);
-            for (auto& [id, entry] : model) {
-              if (kinds[id] == kind && entry.first != RequestState::kDone) entry = {RequestState::kCancelled, -1};
-            }
-          }
-          break;
-        default: {
-          if (model.empty()) break;
-          const auto chosen =
-              std::next(model.begin(), static_cast<std::ptrdiff_t>(pick(static_cast<unsigned>(model.size()))));
-          const bool held = chosen->second == std::pair{RequestState::kLeased, worker};
-          ASSERT_EQ(queue.Complete(chosen->first, worker), held);
-          if (held) {
-            chosen->second = {RequestState::kDone, -1};
-            ++times_done[chosen->first];
-          }
-        }
-      }
-      for (const RequestKind kind : kAllKinds) {
-        std::map<RequestState, std::size_t> counts;
-        for (const auto& [id, entry] : model) {
-          if (kinds[id] == kind) ++counts[entry.first];
-        }
-        for (const RequestState state :
-             {RequestState::kQueued, RequestState::kLeased, RequestState::kDone, RequestState::kCancelled}) {
-          ASSERT_EQ(queue.Count(state, kind), counts[state]) << "seed " << seed << " event " << event;
-        }
-      }
-    }
-    for (const auto& [id, times] : times_done) EXPECT_EQ(times, 1) << id;
-  }
+  EXPECT_THROW(queue.Add({MakeRequest(3)}), InternalError);
+  EXPECT_THROW(queue.StepsDone(99), InternalError);
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+#include "comm/spot_pool.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/failpoint.hpp"
+#include "comm/mpi_call.hpp"
+#include "comm/watchdog.hpp"
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+namespace spotlight {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
+
+// The living of `pool`. False: it cannot be had.
+bool Shrink([[maybe_unused]] MPI_Comm pool, [[maybe_unused]] MPI_Comm* living) {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  if (MPIX_Comm_shrink(pool, living) != MPI_SUCCESS) return false;
+  return MPI_Comm_set_errhandler(*living, MPI_ERRORS_RETURN) == MPI_SUCCESS;
+#else
+  return false;
+#endif
+}
+
+// Whether all living members of `pool` say yes. The same on all of them; a loss that not all have seen yet is a no.
+bool Agree([[maybe_unused]] MPI_Comm pool, bool yes) {
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  int flag = yes ? 1 : 0;
+  return MPIX_Comm_agree(pool, &flag) == MPI_SUCCESS && flag == 1;
+#else
+  return yes;
+#endif
+}
+
+}  // namespace
+
+struct SpotPool::Mpi {
+  MPI_Comm pool = MPI_COMM_NULL;
+  bool whole = true;  // nobody has died in it or rung
+};
+
+SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time)
+    : world_(world),
+      mpi_(std::make_unique<Mpi>()),
+      liveness_(world, detection_time),
+      group_(std::make_unique<SpGroup>(world)),
+      host_(world.rank() - world.local_index()) {
+  if (!world.under_mpi()) return;
+  mpi_->pool = std::exchange(world.mpi_->pool, MPI_COMM_NULL);
+  SPOTLIGHT_REQUIRE(mpi_->pool != MPI_COMM_NULL, "only explorers are in the pool");
+  MPI_CHECK(MPI_Comm_size(mpi_->pool, &members_));
+}
+
+SpotPool::~SpotPool() = default;  // the process ends next: World::Leave
+
+void SpotPool::Ring() noexcept {
+  if (mpi_->pool != MPI_COMM_NULL) Revoke(mpi_->pool);
+}
+
+bool SpotPool::rung() const noexcept { return mpi_->pool != MPI_COMM_NULL && IsRevoked(mpi_->pool); }
+
+bool SpotPool::AnyWantsRegroup(bool wanted) { return group_->Any(wanted || rung()); }
+
+Regrouped SpotPool::Regroup(bool stays, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan) {
+  const PoolMember own{world_.rank(), host_, stays ? 1 : 0, word};
+  Regrouped result;
+  if (mpi_->pool == MPI_COMM_NULL) {
+    plan({own});
+    return {.members = 1, .tries = 1};
+  }
+  // A step, or the judging of a batch, may keep others from coming for long.
+  const Watchdog watchdog("regrouping", world_.limit_, kExitFinished);
+  liveness_.SetWaiting(true);
+  group_->Break();
+  Failpoint("regroup.begin");
+  do {
+    ++result.tries;
+    const Clock::time_point start = Clock::now();
+    if (!std::exchange(mpi_->whole, false)) {
+      Ring();
+      MPI_Comm living = MPI_COMM_NULL;
+      SPOTLIGHT_REQUIRE(Shrink(mpi_->pool, &living), "MPI cannot find the living members of the pool");
+      MPI_Comm_free(&mpi_->pool);
+      mpi_->pool = living;
+      Failpoint("regroup.shrunk");
+    }
+    result.shrink_seconds += Seconds(start);
+  } while (!TryPlan(own, plan, result));
+  liveness_.SetWaiting(false);
+  Failpoint("regroup.done");
+  return result;
+}
+
+// One try on a pool that is whole so far. False: somebody has died meanwhile, and all members start again.
+bool SpotPool::TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped& result) {
+  const Clock::time_point start = Clock::now();
+  constexpr int kInts = sizeof(PoolMember) / sizeof(std::int32_t);
+  int size = 0;
+  MPI_Comm_size(mpi_->pool, &size);
+  std::vector<PoolMember> members(static_cast<std::size_t>(size));
+  bool fine = MPI_Allgather(&own, kInts, MPI_INT32_T, members.data(), kInts, MPI_INT32_T, mpi_->pool) == MPI_SUCCESS;
+  std::vector<int> ranks;
+  auto communicator = std::make_unique<SpGroup::Mpi>();
+  MPI_Comm& comm = communicator->comm;
+  if (fine) {
+    Failpoint("regroup.gathered");
+    std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    int color = MPI_UNDEFINED, index = 0;
+    const std::vector<std::vector<int>> groups = plan(members);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const auto found = std::find(groups[g].begin(), groups[g].end(), own.rank);
+      if (found == groups[g].end()) continue;
+      color = static_cast<int>(g);
+      index = static_cast<int>(found - groups[g].begin());
+      ranks = groups[g];
+    }
+    fine = MPI_Comm_split(mpi_->pool, color, index, &comm) == MPI_SUCCESS &&
+           (comm == MPI_COMM_NULL || MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN) == MPI_SUCCESS);
+    Failpoint("regroup.split");
+  }
+  if (!fine) Ring();  // others may still wait in the split
+  const bool agreed = Agree(mpi_->pool, fine);
+  result.build_seconds += Seconds(start);
+  if (!agreed || ranks.size() <= 1) {
+    if (comm != MPI_COMM_NULL) {
+      Revoke(comm);
+      MPI_Comm_free(&comm);
+    }
+    if (!agreed) return false;
+  }
+  group_->Assign(ranks.size() > 1 ? std::move(communicator) : nullptr);
+  const int stay =
+      static_cast<int>(std::count_if(members.begin(), members.end(), [](auto& m) { return m.stays != 0; }));
+  result.changed = ranks != group_ranks_;
+  result.members = stay;
+  result.lost = members_ - size;
+  members_ = stay;
+  group_ranks_ = std::move(ranks);
+  return true;
+}
+
+}  // namespace spotlight

@@ -1,0 +1,85 @@
+// The spot ranks of one MPI job, and the sequence-parallel group that this rank is in at the moment.
+//
+// The pool is a communicator of all explorers, parked ones included; never of a trainer or the coordinator. When a
+// member dies, or one rings, all living members meet in Regroup and leave it with new groups:
+//   revoke the group and the pool, shrink the pool, tell each other who is there, plan, split, agree; else start again
+// (reference: the repair loop of ULFM programs, Bland et al. 2013, "Post-failure recovery of MPI communication
+// capability"). Any member may die at any moment of it. Planned changes (a rank leaves, a parked one comes in) ring and
+// take the same way: revoking the pool is a bell that reaches everybody, and costs no step, because members look for it
+// only between two denoising steps.
+//
+// All members of a group make the same calls in the same order.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/liveness.hpp"
+#include "comm/sp_group.hpp"
+#include "comm/world.hpp"
+
+namespace spotlight {
+
+// What each member tells the others. Plain numbers: it travels as it is.
+struct PoolMember {
+  std::int32_t rank = 0;               // in the job's world
+  std::int32_t host = 0;               // world rank of the first rank of the same host
+  std::int32_t stays = 1;              // 0: it takes part in this regroup only, and then leaves
+  std::array<std::int32_t, 5> word{};  // what the planner needs to know of it
+};
+
+// From all living members, in rank order, the groups: world ranks in the order of their index, each at most once. Must
+// give the same on all ranks.
+using PoolPlanner = std::function<std::vector<std::vector<int>>(const std::vector<PoolMember>&)>;
+
+struct Regrouped {
+  bool changed = false;  // this rank's group has other members, or another order, than before
+  int members = 0;       // that stay
+  int lost = 0;          // died since the plan before
+  int tries = 0;
+  double shrink_seconds = 0;  // until only the living are left, of all tries; waiting for the others included
+  double build_seconds = 0;   // plan and new communicators
+};
+
+class SpotPool {
+ public:
+  // Collective over the explorers of `world`, whose pool this takes over. Groups start with Regroup; until then this
+  // rank is alone. Without MPI it stays so.
+  SpotPool(World& world, std::chrono::milliseconds detection_time);
+  ~SpotPool();
+  SpotPool(const SpotPool&) = delete;
+  SpotPool& operator=(const SpotPool&) = delete;
+
+  // Stays the same object; its members change in Regroup.
+  SpGroup& group() { return *group_; }
+
+  // Calls all members to Regroup.
+  void Ring() noexcept;
+  bool rung() const noexcept;
+  // Collective over the group, between two steps: whether any member hears the bell or wants to regroup itself. Throws
+  // PeerLost.
+  bool AnyWantsRegroup(bool wanted);
+
+  // Collective over the living members; losses are no error. A rank in none of the groups is alone afterwards. Ends the
+  // process if the others do not come within the world's limit: it then counts as lost.
+  Regrouped Regroup(bool stays, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan);
+
+ private:
+  struct Mpi;
+
+  bool TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped& result);
+
+  World& world_;
+  std::unique_ptr<Mpi> mpi_;
+  Liveness liveness_;
+  std::unique_ptr<SpGroup> group_;
+  int host_ = 0;
+  int members_ = 0;
+  std::vector<int> group_ranks_;
+};
+
+}  // namespace spotlight

@@ -1,0 +1,188 @@
+#include "driver/explorer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "driver/dispatch.hpp"
+#include "driver/signals.hpp"
+
+namespace spotlight {
+namespace {
+
+// The group has other members now: the batch in work is given back.
+struct BatchGivenBack {};
+
+Member MemberOf(const PoolMember& pool) {
+  return {.rank = pool.rank,
+          .host = pool.host,
+          .state = static_cast<MemberState>(pool.word[0]),
+          .group = pool.word[1],
+          .index = pool.word[2],
+          .group_size = pool.word[3]};
+}
+
+// How many ranks of a host are to work: as many as did in the first plan, which its members tell each other.
+int ActivePerHost(const std::vector<PoolMember>& pool) {
+  int most = 1;
+  std::map<int, int> active;
+  for (const PoolMember& member : pool) {
+    most = std::max(most, member.word[4]);
+    if (MemberOf(member).state == MemberState::kActive) ++active[member.host];
+  }
+  if (most > 1) return most;
+  for (const auto& [host, count] : active) most = std::max(most, count);
+  return most;
+}
+
+}  // namespace
+
+Explorer::Explorer(const Config& config, const Resources& resources, World& world, std::uint32_t first_rank,
+                   bool joined, std::uint64_t run_id, NodeMemory& node, Client& coordinator)
+    : config_(config),
+      world_(world),
+      first_rank_(first_rank),
+      joined_(joined),
+      run_id_(run_id),
+      coordinator_(coordinator),
+      pool_(world, std::chrono::milliseconds(static_cast<int>(1000 * config.ranks.detection_time))),
+      shared_(pool_.group(), coordinator),
+      heads_(static_cast<int>(resources.model.layout->config().num_attention_heads)),
+      own_{.rank = world.rank()},
+      members_{rank()},
+      worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(), [this](const auto& commit) {
+        if (!pool_.AnyWantsRegroup(HasNotice())) return;
+        commit();
+        if (Regroup(false)) throw BatchGivenBack{};
+      }) {
+  if (!joined && world.rank() >= world.size() - config.ranks.parked) own_.state = MemberState::kParked;
+  Call(Hello{rank(), Role::kExplorer, world.host(), static_cast<std::uint32_t>(getpid()),
+             own_.state == MemberState::kParked});
+}
+
+bool Explorer::HasNotice() const {
+  const std::string signal = StopSignal();
+  return joined_ ? !signal.empty() : signal == "SIGTERM";
+}
+
+void Explorer::Call(const Message& message) {
+  const Message reply = Decode(coordinator_.Call(Encode(message, run_id_)), run_id_);
+  if (const auto* failed = std::get_if<Failed>(&reply)) throw RunFailed(failed->text, failed->exit_code);
+}
+
+int Explorer::Run() {
+  bool running = true, batch_broken = false, regroup = true;
+  while (running && own_.state != MemberState::kLeaving) {
+    try {
+      if (regroup) Regroup(batch_broken);
+      regroup = batch_broken = false;
+      if (own_.state == MemberState::kLeaving) break;
+      running = own_.state == MemberState::kParked ? WaitParked() : TakeTurn();
+    } catch (const BatchGivenBack&) {  // by way of a regroup
+    } catch (const CoordinatorLost&) {
+      throw;
+    } catch (const PeerLost& lost) {
+      LogLine(lost.what());
+      regroup = batch_broken = true;
+    } catch (const InternalError& error) {
+      // The end of this rank only; what breaks every rank breaks the trainers, too, and ends the run.
+      LogWarning(error.what());
+      fmt::print(stderr, "spotlight: {}\n", error.what());
+      return kExitInternal;
+    } catch (const std::exception& error) {
+      return worker_.Report({shared_, coordinator_}, error);
+    }
+  }
+  return kExitFinished;
+}
+
+bool Explorer::TakeTurn() {
+  if (pool_.AnyWantsRegroup(HasNotice())) {
+    Regroup(false);
+    return true;
+  }
+  return worker_.Turn({shared_, coordinator_}, members_);
+}
+
+// Looks for the bell often, for a call now and then.
+bool Explorer::WaitParked() {
+  const Message reply = Decode(
+      coordinator_.Call(Encode(Pull{.rank = rank(), .role = Role::kExplorer, .busy_seconds = {}}, run_id_)), run_id_);
+  if (std::holds_alternative<Finish>(reply)) return false;
+  bool call = std::holds_alternative<Activate>(reply);
+  if (call) own_.state = MemberState::kActive;
+  const auto* wait = std::get_if<Wait>(&reply);
+  for (std::uint32_t waited = 0; wait != nullptr && waited < wait->milliseconds && !call; ++waited) {
+    call = pool_.rung() || HasNotice();
+    if (!call) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (call) Regroup(false);
+  return true;
+}
+
+// True: this rank's group is another one than before.
+bool Explorer::Regroup(bool batch_broken) {
+  const auto start = std::chrono::steady_clock::now();
+  if (HasNotice()) own_.state = MemberState::kLeaving;
+  const bool led = pool_.group().index() == 0 && own_.group >= 0;
+  GroupPlan plan;
+  std::vector<Member> living;
+  int active_per_host = 0;
+  const Regrouped result =
+      pool_.Regroup(own_.state != MemberState::kLeaving,
+                    {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, active_per_host_},
+                    [&](const std::vector<PoolMember>& pool) {
+                      living.clear();
+                      for (const PoolMember& member : pool) living.push_back(MemberOf(member));
+                      active_per_host = ActivePerHost(pool);
+                      plan = PlanGroups(living, {config_.ranks.explorer_sp, heads_, active_per_host});
+                      std::vector<std::vector<int>> groups;
+                      for (const PlannedGroup& group : plan.groups) groups.push_back(group.ranks);
+                      return groups;
+                    });
+  active_per_host_ = active_per_host;
+  std::vector<std::string> names;
+  for (const PlannedGroup& group : plan.groups) {
+    names.push_back(fmt::format("{}", fmt::join(group.ranks, " ")));
+    const auto found = std::find(group.ranks.begin(), group.ranks.end(), world_.rank());
+    if (found == group.ranks.end()) continue;
+    own_ = {.rank = world_.rank(),
+            .state = MemberState::kActive,
+            .group = group.number,
+            .index = static_cast<int>(found - group.ranks.begin()),
+            .group_size = static_cast<int>(group.ranks.size())};
+    members_.clear();
+    for (const int member : group.ranks) members_.push_back(first_rank_ + static_cast<std::uint32_t>(member));
+  }
+  if (own_.state != MemberState::kActive) own_.group = own_.index = -1;
+  if (led && (result.changed || batch_broken)) Call(GiveBack{rank(), false});
+  if (own_.state == MemberState::kLeaving) {
+    Call(GiveBack{rank(), true});
+    LogLine("left in order, as its notice asked");
+  }
+  // The first rank that stays speaks for the pool.
+  const auto speaker = std::find_if(living.begin(), living.end(),
+                                    [](const Member& member) { return member.state != MemberState::kLeaving; });
+  if (speaker != living.end() && speaker->rank == world_.rank()) {
+    Call(RegroupReport{.rank = rank(),
+                       .number = static_cast<std::uint32_t>(++regroups_),
+                       .members = static_cast<std::uint32_t>(result.members),
+                       .lost = static_cast<std::uint32_t>(std::max(0, result.lost)),
+                       .tries = static_cast<std::uint32_t>(result.tries),
+                       .shrink_seconds = result.shrink_seconds,
+                       .build_seconds = result.build_seconds,
+                       .groups = fmt::format("{}", fmt::join(names, " | "))});
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  worker_.AddBusy(Use::kRegroup, seconds);
+  return result.changed;
+}
+
+}  // namespace spotlight

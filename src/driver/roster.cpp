@@ -1,0 +1,88 @@
+#include "driver/roster.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace spotlight {
+
+void Roster::Arrive(const Hello& hello, double now) {
+  RosterRank& rank = ranks_[hello.rank];
+  rank = {.role = hello.role,
+          .host = hello.host,
+          .process = hello.process,
+          .parked = hello.parked,
+          .arrived = now,
+          .billed_until = now};
+  next_rank_ = std::max(next_rank_, hello.rank + 1);
+  if (rank.role == Role::kExplorer) ++counts.arrived;
+}
+
+RosterRank& Roster::At(std::uint32_t rank) {
+  const auto found = ranks_.find(rank);
+  SPOTLIGHT_REQUIRE(found != ranks_.end(), "rank " + std::to_string(rank) + " has not said hello, or is lost");
+  return found->second;
+}
+
+void Roster::Bill(std::uint32_t rank, Use use, double seconds) {
+  if (seconds > 0) ledger_.Add(At(rank).role == Role::kExplorer ? Pool::kSpot : Pool::kReserved, use, seconds);
+}
+
+void Roster::Report(const Pull& pull, double now) {
+  const double busy = std::accumulate(pull.busy_seconds.begin(), pull.busy_seconds.end(), 0.0);
+  for (const std::uint32_t member : pull.members) {
+    if (!Has(member)) continue;  // lost meanwhile: billed already
+    RosterRank& rank = At(member);
+    if (rank.parked) {
+      rank.parked = false;
+      rank.billed_until = now - busy;
+    }
+    for (std::size_t use = 0; use < pull.busy_seconds.size(); ++use) {
+      Bill(member, static_cast<Use>(use), pull.busy_seconds[use]);
+    }
+    Bill(member, Use::kIdle, now - rank.billed_until - busy);
+    rank.billed_until = now;
+    rank.leads = member == pull.rank;
+  }
+}
+
+void Roster::Depart(std::uint32_t number, Use use, double now) {
+  if (!Has(number)) return;
+  const RosterRank& rank = At(number);
+  if (!rank.parked) Bill(number, use, now - rank.billed_until);
+  if (rank.role == Role::kExplorer) ++(use == Use::kLost ? counts.lost : counts.left);
+  ranks_.erase(number);
+}
+
+int Roster::explorers() const {
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
+    return entry.second.role == Role::kExplorer && !entry.second.parked && !entry.second.noticed;
+  }));
+}
+
+std::vector<int> Roster::Leaders() const {
+  std::vector<int> leaders;
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.leads && !rank.parked) leaders.push_back(static_cast<int>(number));
+  }
+  return leaders;
+}
+
+bool Roster::CallParked() {
+  for (auto& [number, rank] : ranks_) {
+    if (!rank.parked || rank.called) continue;
+    rank.called = true;
+    return true;
+  }
+  return false;
+}
+
+std::uint32_t Roster::Reserve(std::uint32_t ranks) {
+  const std::uint32_t first = next_rank_;
+  next_rank_ += ranks;
+  ++counts.joins;
+  return first;
+}
+
+}  // namespace spotlight

@@ -1,0 +1,68 @@
+// Who takes part in the run, as the coordinator sees it: every rank that said hello, what it is doing, and to what use
+// its time is billed. Pure but for the numbers it is told: time comes in as an argument, in seconds.
+//
+// A rank is billed from its hello (a parked one from its first work) to its end. Its group's leader reports what the
+// group's time went into; the rest is idle. What a lost rank did since the last report is lost time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/messages.hpp"
+#include "comm/roles.hpp"
+#include "plan/ledger.hpp"
+
+namespace spotlight {
+
+struct RosterRank {
+  Role role = Role::kExplorer;
+  std::string host;
+  std::uint32_t process = 0;
+  bool parked = false;   // waits without work
+  bool called = false;   // parked, and to be woken at its next pull
+  bool noticed = false;  // its preemption is announced: it takes no more work
+  bool leads = false;    // has pulled: speaks for its group
+  double arrived = 0;
+  double billed_until = 0;
+};
+
+class Roster {
+ public:
+  explicit Roster(CostLedger& ledger) : ledger_(ledger) {}
+
+  void Arrive(const Hello& hello, double now);
+  bool Has(std::uint32_t rank) const { return ranks_.contains(rank); }
+  // SPOTLIGHT_REQUIREs that it is here.
+  RosterRank& At(std::uint32_t rank);
+  const std::map<std::uint32_t, RosterRank>& ranks() const { return ranks_; }
+
+  // Bills the time of a leader's group since its last report.
+  void Report(const Pull& pull, double now);
+  // Takes a rank off: `use` is what its time since the last report is billed as (kLost or kDraining).
+  void Depart(std::uint32_t rank, Use use, double now);
+
+  // Spot ranks that compute, and ranks of a role that ask for work.
+  int explorers() const;
+  std::vector<int> Leaders() const;
+  // Calls the first parked rank that is not called yet. False: there is none.
+  bool CallParked();
+
+  // Numbers for the ranks of a spot job that joins; the first one. They are given once in a run.
+  std::uint32_t Reserve(std::uint32_t ranks);
+
+  struct Counts {
+    int arrived = 0, lost = 0, left = 0, regroups = 0, joins = 0;  // of spot ranks, in the life of the run
+  };
+  Counts counts;
+
+ private:
+  void Bill(std::uint32_t rank, Use use, double seconds);
+
+  CostLedger& ledger_;
+  std::map<std::uint32_t, RosterRank> ranks_;
+  std::uint32_t next_rank_ = 1000;  // above those of the first MPI job
+};
+
+}  // namespace spotlight
