@@ -20,8 +20,8 @@ class BasicBuffer {
  public:
   BasicBuffer() = default;
   explicit BasicBuffer(std::int64_t size) { Resize(size); }
-  // `memory` must be aligned, and outlive the buffer. Where it is read-only, who has it calls no more than data(), size()
-  // and CopyToHost.
+  // `memory` must be aligned, and outlive the buffer. Where it is read-only, who has it calls no more than data(),
+  // size() and CopyToHost.
   static BasicBuffer ViewOf(std::span<T> memory);
 
   // Keeps the memory if it is large enough, so that a loop with a varying batch allocates once.

@@ -110,13 +110,13 @@ void* Map(std::size_t size, int protection, int file) {
 
 }  // namespace
 
-NodeBlob NodeBlob::Private(const std::string& key, std::size_t bytes, const Fill& fill) {
+NodeBlob NodeBlob::Private(std::size_t bytes, const Fill& fill) {
   const std::size_t size = kPage + bytes;
   void* memory = Map(size, PROT_READ | PROT_WRITE, -1);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   NodeBlob blob(static_cast<std::byte*>(memory), size);
   fill({blob.memory_ + kPage, bytes});
-  blob.Seal(key);
+  mprotect(blob.memory_, size, PROT_READ);
   return blob;
 }
 
@@ -175,7 +175,9 @@ std::span<std::byte> NodeBlob::bytes() const {
 }
 
 bool NodeBlob::Intact() const {
-  return memory_ == nullptr || reinterpret_cast<const Header*>(memory_)->checksum == Checksum(bytes());
+  if (memory_ == nullptr) return true;
+  const auto& header = *reinterpret_cast<const Header*>(memory_);
+  return header.magic == 0 || header.checksum == Checksum(bytes());
 }
 
 void NodeBlob::Seal(const std::string& key) {

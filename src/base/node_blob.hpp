@@ -27,9 +27,9 @@ class NodeBlob {
   using Fill = std::function<void(std::span<std::byte>)>;
 
   // Memory of this process alone. Throws std::bad_alloc.
-  static NodeBlob Private(const std::string& key, std::size_t bytes, const Fill& fill);
-  // A new blob, which gets the name `path` once it is whole; a process that dies before leaves nothing. An older file of
-  // that name goes. Throws NoSharedMemory, before any call of `fill` where the memory is the reason.
+  static NodeBlob Private(std::size_t bytes, const Fill& fill);
+  // A new blob, which gets the name `path` once it is whole; a process that dies before leaves nothing. An older file
+  // of that name goes. Throws NoSharedMemory, before any call of `fill` where the memory is the reason.
   static NodeBlob Publish(const std::string& path, const std::string& key, std::size_t bytes, const Fill& fill);
   // Maps the blob at `path`; nothing if there is none, or if its header is not that of `key` and `bytes`.
   static std::optional<NodeBlob> Open(const std::string& path, const std::string& key, std::size_t bytes);
@@ -41,7 +41,8 @@ class NodeBlob {
 
   // Page-aligned. Whoever writes here is ended by the system (SIGSEGV).
   std::span<std::byte> bytes() const;
-  // The contents still have the checksum that they were published with. Reads all of them.
+  // The contents still have the checksum that they were published with. Reads all of them. The process's own memory has
+  // none, and is always right.
   bool Intact() const;
 
  private:

@@ -55,7 +55,8 @@ int OpenSession(const std::string& path) { return open(path.c_str(), O_RDWR | O_
 
 // The file still has the name that it was opened by.
 bool HasName(int file, const std::string& path) {
-  struct stat opened {}, named {};
+  struct stat opened {
+  }, named{};
   return fstat(file, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
          opened.st_dev == named.st_dev;
 }
@@ -157,7 +158,7 @@ void NodeMemory::WarnOnce(const std::string& text) {
 NodeBlob NodeMemory::Get(const std::string& key, std::size_t bytes, const NodeBlob::Fill& fill) {
   SPOTLIGHT_REQUIRE(bytes > 0, "key = " + key);
   const std::string path = PathOf(key);
-  if (!shared()) return NodeBlob::Private(key, bytes, fill);
+  if (!shared()) return NodeBlob::Private(bytes, fill);
   try {
     const FillLock lock(SessionPath(session_), key);
     if (!lock.opened()) throw NoSharedMemory(SessionPath(session_) + " is gone: the session's names were removed");
@@ -176,7 +177,7 @@ NodeBlob NodeMemory::Get(const std::string& key, std::size_t bytes, const NodeBl
   } catch (const NoSharedMemory& error) {
     WarnOnce(error.what());
   }
-  return NodeBlob::Private(key, bytes, fill);  // not under the lock: nobody waits for this one
+  return NodeBlob::Private(bytes, fill);  // not under the lock: nobody waits for this one
 }
 
 bool NodeMemory::Has(const std::string& key) const { return shared() && access(PathOf(key).c_str(), R_OK) == 0; }

@@ -40,8 +40,8 @@ class ModulationTable {
  private:
   // Values before a block's rows, image before text; of one block more: before the final rows.
   Index Offset(int block, Stream stream) const;
-  void Compute(const DitLayout& layout, const TensorSource& weights, Precision precision,
-               std::span<const float> levels, float* values) const;
+  void Compute(const DitLayout& layout, const TensorSource& weights, Precision precision, std::span<const float> levels,
+               float* values) const;
 
   Index width_;
   int blocks_;

@@ -24,8 +24,8 @@ class WeightStorage {
   void Allocate(int first, int last);
   // Allocate and read them, tensor by tensor, straight into place.
   void Load(const TensorSource& source, int first, int last);
-  // Parts [first, last) as the blob `key` of `node`: one copy for its ranks, read-only. `fill` gets this storage to write
-  // all of them, if no rank has them; it may not wait for ranks of the node.
+  // Parts [first, last) as the blob `key` of `node`: one copy for its ranks, read-only. `fill` gets this storage to
+  // write all of them, if no rank has them; it may not wait for ranks of the node.
   void Share(NodeMemory& node, const std::string& key, int first, int last,
              const std::function<void(WeightStorage&)>& fill);
   bool Intact() const { return blob_.Intact(); }  // what is shared has the checksum that it was written with

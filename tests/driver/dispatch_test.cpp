@@ -50,6 +50,10 @@ class DispatchTest : public testing::Test {
     server_.script.assign(messages.begin(), messages.end());
     dispatch_.ServeUntil([&] { return server_.script.empty(); }, [] {});
   }
+  void Lose(const std::string& name) {
+    server_.lost = {name};
+    dispatch_.ServeUntil([&] { return server_.lost.empty(); }, [] {});
+  }
   Work WorkOf(std::uint32_t rank) {
     Say({PullOf(rank, rank == 1 ? Role::kTrainer : Role::kExplorer)});
     const auto* work = std::get_if<Work>(&server_.replies.back());
@@ -77,8 +81,7 @@ TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {
 TEST_F(DispatchTest, TrainersDoNotExploreWhereExplorersAre) {
   dispatch_.Add({{.kind = RequestKind::kExplore}});
   EXPECT_TRUE(WorkOf(1).requests.empty());
-  server_.lost = {"2"};
-  Say({});
+  Lose("2");
   EXPECT_EQ(WorkOf(1).requests.size(), 1U) << "the last explorer is gone";
 }
 
@@ -87,8 +90,7 @@ TEST_F(DispatchTest, RequestsOfALostSpotRankGoToOthers) {
   const Work lost = WorkOf(2);
   ASSERT_EQ(lost.requests.size(), 2U);
   EXPECT_TRUE(WorkOf(1).requests.empty());
-  server_.lost = {"2"};
-  Say({});
+  Lose("2");
   EXPECT_EQ(dispatch_.roster().explorers(), 0);
   EXPECT_EQ(dispatch_.roster().counts.lost, 1);
   const Work again = WorkOf(1);

@@ -74,8 +74,8 @@ TEST_P(NodeWeights, ANeighbourReadsNothingAndHasTheSameBits) {
   const Index width = model.layout->config().width();
   for (int block = 0; block < model.layout->config().num_layers; ++block) {
     for (const Stream stream : {Stream::kImage, Stream::kText}) {
-      EXPECT_TRUE(SameFloats(seen.modulation->Block(block, stream), expected.modulation->Block(block, stream),
-                             3 * 6 * width));
+      EXPECT_TRUE(
+          SameFloats(seen.modulation->Block(block, stream), expected.modulation->Block(block, stream), 3 * 6 * width));
     }
   }
   EXPECT_TRUE(SameFloats(seen.modulation->Final(), expected.modulation->Final(), 3 * 2 * width));
@@ -88,9 +88,8 @@ TEST_P(NodeWeights, WholeModelsAreSharedByVersion) {
   NodeMemory first_node(session), second_node(session);
   ModelWeights first(model.layout, model.source, GetParam(), {}, 1, &first_node),
       second(model.layout, model.source, GetParam(), {}, 1, &second_node);
-  first.Load({0, false}, [&](std::span<float> values) {
-    std::copy(model.weights.begin(), model.weights.end(), values.begin());
-  });
+  first.Load({0, false},
+             [&](std::span<float> values) { std::copy(model.weights.begin(), model.weights.end(), values.begin()); });
   second.Load({0, false}, NoFetch);
   WeightStorage expected(*model.layout, GetParam());
   expected.Assign(model.weights);
