@@ -13,16 +13,34 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "io/atomic_file.hpp"
 #include "io/tensor_store_folder.hpp"
 
 namespace spotlight {
-TensorStore::TensorStore(const Options& options) : options_(options), format_(options.sizes, options.run) {
+namespace {
+
+// Makes the store's folder and the format of its files.
+TensorStoreFormat PrepareFolder(const TensorStore::Options& options) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  std::filesystem::create_directories(options.path, error);
+  fs::create_directories(options.path, error);
   if (error) throw FileError(fmt::format("{}: cannot make the folder: {}", options.path, error.message()));
   if (access(options.path.c_str(), W_OK) != 0) {
     throw FileError(fmt::format("{}: cannot write to the folder: {}", options.path, std::strerror(errno)));
   }
+  try {
+    // Where the next start removes it, should this one be killed.
+    return {options.sizes, options.run, AsidePath(options.path + "/" + TensorStoreFileName(0, 0))};
+  } catch (const FileError&) {
+    // What is on a full disk can be read nevertheless.
+    return {options.sizes, options.run,
+            (fs::temp_directory_path() / fmt::format("spotlight_{}.h5", getpid())).string()};
+  }
+}
+
+}  // namespace
+
+TensorStore::TensorStore(const Options& options) : options_(options), format_(PrepareFolder(options)) {
   OpenFiles();
   // Signals are the caller's: none may interrupt the writer.
   sigset_t all, before;

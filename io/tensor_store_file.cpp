@@ -75,7 +75,7 @@ std::shared_ptr<TensorStoreFile> TensorStoreFile::Create(const std::string& path
   const std::string aside = AsidePath(path);
   const int descriptor = open(aside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) Fail("create", path);
-  const std::shared_ptr<TensorStoreFile> file(new TensorStoreFile(path, descriptor, format));
+  std::shared_ptr<TensorStoreFile> file(new TensorStoreFile(path, descriptor, format));
   try {
     WriteAt(descriptor, path, format.Head().data(), format.Head().size(), 0);
     if (ftruncate(descriptor, static_cast<off_t>(format.FileBytes())) != 0) Fail("extend", path);
@@ -96,7 +96,7 @@ std::shared_ptr<TensorStoreFile> TensorStoreFile::Open(const std::string& path, 
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct stat status {};
   if (descriptor < 0 || fstat(descriptor, &status) != 0) return refuse(std::strerror(errno));
-  const std::shared_ptr<TensorStoreFile> file(new TensorStoreFile(path, descriptor, format));
+  std::shared_ptr<TensorStoreFile> file(new TensorStoreFile(path, descriptor, format));
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return refuse("is empty");
 

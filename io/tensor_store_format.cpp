@@ -1,5 +1,6 @@
 #include "io/tensor_store_format.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <hdf5.h>
 #include <sys/stat.h>
@@ -7,10 +8,7 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -108,23 +106,21 @@ hid_t RecordType(const TensorStoreSizes& sizes) {
   return type;
 }
 
-// A file without a name while HDF5 makes it.
+// A file that is removed again, while HDF5 makes it.
 class TemporaryFile {
  public:
-  TemporaryFile() : path_((std::filesystem::temp_directory_path() / "spotlight_store_XXXXXX").string()) {
-    descriptor_ = mkstemp(path_.data());
-    if (descriptor_ < 0) throw FileError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
+  explicit TemporaryFile(const std::string& path) : path_(path) {
     const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_file_locking(access, false, true);
-    file_ = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    file_ = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
     H5Pclose(access);
-    unlink(path_.c_str());
-    if (file_ < 0) close(descriptor_);
-    Check(file_ >= 0, path_);
+    Check(file_ >= 0, path);
+    descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    unlink(path.c_str());
   }
   ~TemporaryFile() {
     H5Fclose(file_);
-    close(descriptor_);
+    if (descriptor_ >= 0) close(descriptor_);
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -160,25 +156,25 @@ class TemporaryFile {
     SPOTLIGHT_REQUIRE(static_cast<std::size_t>(status.st_size) == size, "the latents come last");
     return head;
   }
-  const std::string& Path() const { return path_; }
 
  private:
-  std::string path_;
+  const std::string path_;
   int descriptor_ = -1;
   hid_t file_ = -1;
 };
 
 }  // namespace
 
-TensorStoreFormat::TensorStoreFormat(const TensorStoreSizes& sizes, const std::string& run) : sizes_(sizes) {
+TensorStoreFormat::TensorStoreFormat(const TensorStoreSizes& sizes, const std::string& run, const std::string& path)
+    : sizes_(sizes) {
   SPOTLIGHT_REQUIRE(sizes.latent.size() == 2 && sizes.Floats() > 0 && sizes.slots > 0, "sizes of the tensor store");
   // As in h5.cpp, whichever comes first: HDF5's clean-up at exit may crash.
   [[maybe_unused]] static const herr_t kNoExitHandler = H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  TemporaryFile file;
+  TemporaryFile file(path);
   file.SetText("format", fmt::format("spotlight tensor store {}", kFormatVersion));
   file.SetText("run", run);
-  const Id record(RecordType(sizes), file.Path());
+  const Id record(RecordType(sizes), path);
   records_offset_ = file.CreateDataset("records", record, {sizes.slots, 2}, true);
   const auto rows = static_cast<hsize_t>(sizes.latent[0]), columns = static_cast<hsize_t>(sizes.latent[1]);
   latents_offset_ = file.CreateDataset("latents", H5T_IEEE_F32LE, {sizes.slots, sizes.Rows(), rows, columns}, false);

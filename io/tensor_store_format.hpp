@@ -67,10 +67,10 @@ struct CommitRecord {
 
 class TensorStoreFormat {
  public:
-  // `run` names what the content depends on; files with another are not read. Makes one file with HDF5 in the folder
-  // for temporary files (the store's own disk may be full) and keeps its beginning: the store's files are written
-  // without HDF5, which is not thread-safe. FileError if it cannot be written.
-  TensorStoreFormat(const TensorStoreSizes& sizes, const std::string& run);
+  // `run` names what the content depends on; files with another are not read. Makes one file at `path` with HDF5, keeps
+  // its beginning and removes it: the store's files are written without HDF5, which is not thread-safe. FileError if it
+  // cannot be written.
+  TensorStoreFormat(const TensorStoreSizes& sizes, const std::string& run, const std::string& path);
 
   const TensorStoreSizes& Sizes() const { return sizes_; }
   // The file up to the latents, without records.

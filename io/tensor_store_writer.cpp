@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/failpoint.hpp"
 #include "io/tensor_store.hpp"
 #include "io/tensor_store_folder.hpp"
 
@@ -46,7 +47,10 @@ void TensorStore::WriteFront(std::unique_lock<std::mutex>& lock) {
   Entry& taken = entries_.at(key);
   taken.queued = false;
   std::shared_ptr<const Commit> commit = taken.pending;
-  if (commit == nullptr) return;  // it was refused while it waited
+  if (commit == nullptr) {  // nobody wants it any more
+    written_.notify_all();
+    return;
+  }
   writing_ = key;
   lock.unlock();
 
@@ -106,6 +110,7 @@ std::size_t TensorStore::WriteCommit(const Key& key, const Commit& commit) {
       find();
     }
     if (file == nullptr) return 0;  // forgotten meanwhile
+    Failpoint("store.write");
     if (const std::optional<std::size_t> bytes = file->Write(slot, commit, sequence)) return *bytes;
   }
 }

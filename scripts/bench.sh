@@ -7,7 +7,7 @@
 #   load        reading two real blocks' weights, bf16        beside scripts/bench/safetensors_load.py
 #   sp          sequence parallelism at degrees 1, 2, 4       efficiency table; see tests/bench/bench_sp.cpp
 #   queue       the coordinator's queue of requests alone     pulls a second on one core, of 50,000 that are wanted
-#   store       commits of 64 workers to the tensor store      beside write() of as much; tests/bench/bench_store.cpp
+#   store       commits of 64 workers to the tensor store     beside write() of as much; tests/bench/bench_store.cpp
 #
 # By default all, with 1 thread and with all cores. Ours and theirs run by turns with OMP_NUM_THREADS set to the same
 # number. Prints a table per benchmark and number of threads; below 1 we are faster. `load`, `sp`, `queue` and `store`

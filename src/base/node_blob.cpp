@@ -115,12 +115,13 @@ NodeBlob NodeBlob::Private(std::size_t bytes, const Fill& fill) {
   void* memory = Map(size, PROT_READ | PROT_WRITE, -1);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   NodeBlob blob(static_cast<std::byte*>(memory), size);
-  fill({blob.memory_ + kPage, bytes});
-  mprotect(blob.memory_, size, PROT_READ);
+  fill(blob.bytes());
+  mprotect(memory, size, PROT_READ);
   return blob;
 }
 
 NodeBlob NodeBlob::Publish(const std::string& path, const std::string& key, std::size_t bytes, const Fill& fill) {
+  SPOTLIGHT_REQUIRE(key.size() <= sizeof(Header::key), key);
   const std::size_t size = kPage + bytes;
   const std::string folder = std::filesystem::path(path).parent_path();
   // Without a name until it is whole.
@@ -131,8 +132,11 @@ NodeBlob NodeBlob::Publish(const std::string& path, const std::string& key, std:
   if (memory == MAP_FAILED) Fail(path, "cannot be mapped", errno);
   NodeBlob blob(static_cast<std::byte*>(memory), size);
   Reserve(path, file.get(), blob.memory_, size);
-  fill({blob.memory_ + kPage, bytes});
-  blob.Seal(key);
+  fill(blob.bytes());
+  auto& header = *static_cast<Header*>(memory);
+  header = {kMagic, bytes, Checksum(blob.bytes()), kFormat, static_cast<std::uint32_t>(key.size()), {}};
+  std::copy(key.begin(), key.end(), header.key);
+  mprotect(memory, size, PROT_READ);
   const std::string nameless = fmt::format("/proc/self/fd/{}", file.get());
   while (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
     // Filled all the same: this process uses it, and the next one fills its own.
@@ -178,14 +182,6 @@ bool NodeBlob::Intact() const {
   if (memory_ == nullptr) return true;
   const auto& header = *reinterpret_cast<const Header*>(memory_);
   return header.magic == 0 || header.checksum == Checksum(bytes());
-}
-
-void NodeBlob::Seal(const std::string& key) {
-  auto& header = *reinterpret_cast<Header*>(memory_);
-  SPOTLIGHT_REQUIRE(key.size() <= sizeof(header.key), "key = " + key);
-  header = {kMagic, mapped_ - kPage, Checksum(bytes()), kFormat, static_cast<std::uint32_t>(key.size()), {}};
-  std::copy(key.begin(), key.end(), header.key);
-  mprotect(memory_, mapped_, PROT_READ);
 }
 
 }  // namespace spotlight

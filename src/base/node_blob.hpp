@@ -47,7 +47,6 @@ class NodeBlob {
 
  private:
   NodeBlob(std::byte* memory, std::size_t mapped) : memory_(memory), mapped_(mapped) {}
-  void Seal(const std::string& key);
 
   std::byte* memory_ = nullptr;  // begins with the header
   std::size_t mapped_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <numeric>
 #include <tuple>
@@ -24,6 +25,14 @@ constexpr double kStraggler = 3;                   // a lease so many times olde
 constexpr const char* kSeeLogs = "; its log in logs/ may say why. The last checkpoint is good: go on with -r latest";
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Connections of ranks are called by their number; others, as of one that asks to join, are nobody's loss.
+std::optional<std::uint32_t> RankOf(const std::string& name) {
+  std::uint32_t rank = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
+  if (name.empty() || error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return rank;
+}
 
 // What a request is, whatever its id and lease.
 auto ContentOf(const Request& r) {
@@ -135,7 +144,7 @@ void Dispatch::CheckWorkers() {
   // Who lost its peer tells so; the peer's own report, or its end, says why and may arrive a little later.
   if (failure_ && (failure_->exit_code() != kExitStopped || Now() - failed_at_ > kReasonSeconds)) throw *failure_;
   for (const std::string& name : server_.TakeLost()) {
-    if (!name.empty()) Lose(static_cast<std::uint32_t>(std::stoul(name)));
+    if (const std::optional<std::uint32_t> rank = RankOf(name)) Lose(*rank);
   }
   if (Now() - start_ < kConnectSeconds) return;
   for (const auto& [rank, trainer] : trainers_) {
@@ -188,10 +197,10 @@ void Dispatch::Finish() {
   while (!all_gone() && parts_.role != Role::kAll && Now() < deadline) {
     ServeOne();
     for (const std::string& name : server_.TakeLost()) {
-      if (name.empty()) continue;
-      const auto rank = static_cast<std::uint32_t>(std::stoul(name));
-      if (const auto trainer = trainers_.find(rank); trainer != trainers_.end()) trainer->second.gone = true;
-      roster_.Depart(rank, Use::kIdle, Now());
+      const std::optional<std::uint32_t> rank = RankOf(name);
+      if (!rank) continue;
+      if (const auto trainer = trainers_.find(*rank); trainer != trainers_.end()) trainer->second.gone = true;
+      roster_.Depart(*rank, Use::kIdle, Now());
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "base/node_memory.hpp"
 #include "comm/channel.hpp"
@@ -110,6 +111,7 @@ int RunJoin(const CommandLine& command, World& world) {
   first_rank = world.Broadcast(first_rank);
   input = world.Broadcast(input);
   directory = world.Broadcast(directory);
+  Failpoint("join.welcomed");
   world.AssignExplorers();
   world.Part();
   Config config = ReadInputText(input, directory + " (the run's settings)", {});
@@ -122,6 +124,7 @@ int RunJoin(const CommandLine& command, World& world) {
   LogLine(fmt::format("{} joins as rank {}, {} thread(s)", ProcessName(), rank, KernelThreads()));
   const std::unique_ptr<Client> client = MakeClient(door.address, std::chrono::minutes(10), std::to_string(rank));
   NodeMemory node(NodeSession(door.run_id));
+  Failpoint("join.ready");
   int code = kExitFinished;
   try {
     code = Explorer(config, resources, world, first, true, door.run_id, node, *client).Run();

@@ -28,10 +28,10 @@ constexpr double kBackward = 13;
 // backward own heads' gradient, a layer's input and gradient of all rows (x5), and their exchange beside that above.
 constexpr double kGroupForward = 3 + 1 + 2 * 3;
 constexpr double kGroupBackward = 1 + 5 + 2 * 5 - 2 * 3;
-// The same where all weights are trained: of all tokens, a layer's input and gradient (x4 each), their exchange, and on
-// the first rank the sums' operands: qkv, its gradient, two arrays more, and the gradients of q and k.
-constexpr double kGroupBackwardOwn = 1 - 2 * 3;
-constexpr double kGroupBackwardAll = 8 + 2 * 5 + 3 + 3 + 2 + 2;
+// Where all weights are trained a layer's input and gradient (x4 each) and their exchange are of all tokens; so are, on
+// the first rank, operands of sums (model/token_sums.hpp): qkv and its gradient, two arrays, and those of q and k.
+constexpr double kWholeBackwardOwn = 1 - 2 * 3;
+constexpr double kWholeBackwardAll = 8 + 2 * 5 + 3 + 3 + 2 + 2;
 
 double PartBytes(const PartLayout& part, double bytes_of_matrix) {
   return 4.0 * static_cast<double>(part.vectors) + bytes_of_matrix * static_cast<double>(part.matrices);
@@ -89,11 +89,11 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     const double forward = kForwardOnly + (degree > 1 ? kGroupForward : 0);
     memory.activations =
         config.sampler.batch * (branches * forward * unit + (config.sampler.window_size + 5) * latent) * 4;
-    // Fetched weights: all of them, and a piece in three forms.
-    if (role == Role::kExplorer) memory.control = trained + std::min(3 * trained, kMessage);
+    // Of fetched weights a piece in three forms, and all of a model as they came, before they are rounded.
+    if (role == Role::kExplorer) memory.control = (lora ? 0 : trained) + std::min(3 * trained, kMessage);
     if (trains) {
       const double kept = config.model.recompute ? kKeptPerBlock + model.num_layers : kKeptPerBlock * model.num_layers;
-      const double group = lora ? kGroupBackward : kGroupBackwardOwn + degree * kGroupBackwardAll;
+      const double group = lora ? kGroupBackward : kWholeBackwardOwn + degree * kWholeBackwardAll;
       const double scratch = kBackward + (degree > 1 ? kGroupForward + group : 0);
       memory.activations += config.train.micro_batch * (branches * (kept + scratch) * unit + 5 * latent) * 4;
       if (config.train.kl_beta > 0) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "comm/weight_pieces.hpp"
 #include "driver/dispatch.hpp"
@@ -42,14 +43,17 @@ class Worker::Border : public StepBorder {
       : worker_(worker), lines_(lines), requests_(requests) {}
 
   void At(int steps, const States& states) override {
+    Failpoint("denoise.step");
     worker_.step_seconds_ = Now() - last_;
     worker_.sample_steps_ += requests_.size();
     const auto commit = [&] {
       if (committed_ == steps) return;
       const double start = Now();
       if (worker_.leads()) {
+        Failpoint("commit.begin");
         const CommitStates message{worker_.rank_, requests_, states()};
         lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
+        Failpoint("commit.posted");
       }
       committed_ = steps;
       worker_.commit_seconds_ = Now() - start;
@@ -203,12 +207,14 @@ void Worker::TrainIteration(Client& coordinator, const Train& train) {
   std::vector<float> weights, ema;
   {
     const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
+    Failpoint("train.begin");
     trained.metrics = trainer_->Train(train.iteration, train.samples, train_.conditions);
     weights = trainer_->trained().Weights(pushes);  // collective
     ema = trainer_->trained().EmaWeights(pushes);
   }
   if (pushes) {
     const MessageCall call = [&](const Message& message) { return Call(coordinator, message); };
+    Failpoint("train.push");
     PushInPieces(call, trained.next_version, false, weights);
     PushInPieces(call, trained.next_version, true, ema);
   }
@@ -219,7 +225,12 @@ void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
   // By its own line: the others of the group may wait for it, to share what it fetches.
   weights_.Load(key, [&](std::span<float> values) {
-    FetchInPieces([&](const Message& message) { return Call(own, message); }, key.version, key.ema, values);
+    const MessageCall call = [&](const Message& message) {
+      Failpoint("weights.piece");
+      return Call(own, message);
+    };
+    FetchInPieces(call, key.version, key.ema, values);
+    Failpoint("weights.fetched");
   });
 }
 
@@ -252,7 +263,9 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
       push.samples.push_back(std::move(sample));
     }
   }
+  if (leads()) Failpoint("push.ready");
   Call(lines.shared, push);
+  Failpoint("push.done");
 }
 
 void SaveOptimizerState(const OptimizerState& state, const std::string& folder) {

@@ -118,6 +118,23 @@ TEST_F(QwenImage, GuidanceAndSharingScaleActivations) {
   EXPECT_NEAR(of(Role::kTrainer) / trainer, 0.5 + 0.5 * (10 + 4 * 20) / (19 + 4 * (21 + 60 + 13)), 0.01);
 }
 
+// Gradients of all weights need a layer's input and gradient of all tokens: sharing saves less.
+TEST_F(QwenImage, SharingATrainingPassOfAllWeights) {
+  config_.lora = {};
+  config_.sampler.batch = 1;
+  config_.model.recompute = true;
+  const auto trainer = [&](int degree) {
+    config_.ranks.trainer_sp = degree;
+    return Estimate(Role::kTrainer).activations;
+  };
+  const double alone = trainer(1);
+  const double token = 2 * 4 * (1024.0 + kText) * 3072 * 1.1;  // branches, bytes, tokens, d, scratch
+  for (const int degree : {2, 4}) {
+    const double rollout = (19.0 + 10) / degree - 19, pair = (94.0 + 10 - 5) / degree + 28 - 94;
+    EXPECT_NEAR(trainer(degree) - alone, token * (rollout + 4 * pair), 1e6) << degree;
+  }
+}
+
 TEST_F(QwenImage, AdviceIsFewChangesThatSuffice) {
   EXPECT_THAT(Changes(Role::kTrainer, 79.1), Optional(ElementsAre())) << "fits as it is";
   config_.model.recompute = false;

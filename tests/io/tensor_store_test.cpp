@@ -52,7 +52,7 @@ class TensorStoreTest : public IoTest {
     }
     return names;
   }
-  TensorStoreFormat Format() const { return {options_.sizes, options_.run}; }
+  TensorStoreFormat Format() const { return {options_.sizes, options_.run, Path("format.h5")}; }
   // Where row `row` of slot `slot` begins in a file.
   std::size_t RowOffset(std::size_t slot, std::size_t row) const { return Format().RowOffset(slot, row); }
   static void FlipBit(const std::string& path, std::size_t at) {

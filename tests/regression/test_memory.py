@@ -20,9 +20,15 @@ def peaks(directory):
 
 
 class Memory(RunTest):
-    def measure(self, ranks):
+    def estimate(self, settings):
+        """{role: MiB}"""
+        result = run([INPUT, "--dry-run"], settings)
+        self.assert_code(FINISHED, result)
+        return {role: float(total) for role, total in re.findall(r"^  (\w+) .* = ([\d.]+)$", result.out, re.M)}
+
+    def measure(self, settings, ranks):
         directory = self.folder / str(ranks)
-        process = sr.start(sr.command([INPUT, "-d", directory], SETTINGS, ranks))
+        process = sr.start(sr.command([INPUT, "-d", directory], settings, ranks))
         sr.wait_for(lambda: rows_written(directory) >= 3, "three iterations")
         found = peaks(directory)
         sr.kill_session(process.pid)
@@ -30,16 +36,21 @@ class Memory(RunTest):
         return found
 
     def test_estimate(self):
-        result = run([INPUT, "--dry-run"], SETTINGS)
-        self.assert_code(FINISHED, result)
-        estimate = {role: float(total) for role, total in re.findall(r"^  (\w+) .* = ([\d.]+)$", result.out, re.M)}
-        ranks = self.measure(3)
+        estimate = self.estimate(SETTINGS)
+        ranks = self.measure(SETTINGS, 3)
         measured = {
             "coordinator": ranks[0],
             "trainer": ranks[1],
             "explorer": ranks[2],
-            "all": self.measure(0)[0],
+            "all": self.measure(SETTINGS, 0)[0],
         }
+        self.assert_close(measured, estimate)
+
+    def test_shared_passes(self):
+        shared = {**SETTINGS, "ranks/trainers": 2, "ranks/trainer_sp": 2}
+        self.assert_close({"trainer": self.measure(shared, 4)[1]}, self.estimate(shared))
+
+    def assert_close(self, measured, estimate):
         print("\nMiB measured (estimated):", {r: f"{m:.0f} ({estimate[r]:.0f})" for r, m in measured.items()})
         for role, peak in measured.items():
             self.assertLess(abs(estimate[role] / peak - 1), 0.15, f"{role}: {estimate[role]} MiB, not {peak:.1f}")

@@ -1,0 +1,2 @@
+"""x"""
+def play(*a): return 0

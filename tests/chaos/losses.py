@@ -1,0 +1,197 @@
+"""Scenarios in which spot ranks die, stop, hang, are warned, or fail, in all places of their work."""
+
+import signal
+import time
+
+from scenario import scenario
+
+RANKS = 10  # coordinator, trainer, 8 explorers
+
+
+def one_after_the_other(run, number=signal.SIGKILL, most=0.4):
+    """Kills explorers in random order until the run ends or none is left."""
+    victims = run.explorers()
+    run.random.shuffle(victims)
+    for victim in victims:
+        run.pause(0, most)
+        if not run.working():
+            return
+        run.kill([victim], number)
+
+
+@scenario("K1", "kill -9 of explorers, one after the other, until none is left", short=True)
+def killed(run):
+    run.start(RANKS)
+    if run.wait_rows(1):
+        one_after_the_other(run)
+    run.wait()
+    run.finish()
+
+
+@scenario("K1-sp4", "the same in groups of 4", {"ranks/explorer_sp": 4})
+def killed_sp4(run):
+    killed(run)
+
+
+@scenario("K2", "SIGTERM with a grace of 0.2, 2, 15 and 30 s, then kill -9")
+def noticed(run):
+    run.start(RANKS)
+    if run.wait_rows(1):
+        for victim, grace in zip(run.random.sample(run.explorers(), 4), (0.2, 2, 15, 30)):
+            if not run.working():
+                break
+            began = time.monotonic()
+            victim.send(signal.SIGTERM)
+            while victim.alive() and time.monotonic() - began < grace:
+                time.sleep(0.005)
+            if victim.alive():
+                run.check(grace < 2, f"rank {victim.rank} has not left within {grace} s of its notice")
+                run.kill([victim])
+            elif run.running():
+                log = (run.directory / f"logs/rank_{victim.rank:04}.log").read_text(encoding="utf-8")
+                run.check("left in order" in log, f"rank {victim.rank} did not leave in order")
+    run.wait()
+    run.finish()
+
+
+@scenario("K3", "a notice that is withdrawn: the rank has left, and comes back as a new one", short=True)
+def withdrawn(run):
+    run.start(6)
+    if run.wait_rows(1):
+        run.random.choice(run.explorers()).send(signal.SIGTERM)
+        run.pause(0, 0.5)
+        if run.working():
+            run.join()
+    run.wait()
+    run.finish()
+
+
+@scenario("K4", "SIGSTOP, shorter and longer than the detection time, then SIGCONT", {"run/iterations": 16})
+def stopped(run):
+    run.start(RANKS)
+    if run.wait_rows(1):
+        short, long = run.random.sample(run.explorers(), 2)
+        for victim, seconds in ((short, 0.3), (long, 2.5)):
+            victim.send(signal.SIGSTOP)
+            time.sleep(seconds)
+            victim.send(signal.SIGCONT)
+        if run.running():
+            run.check(short.alive(), "a pause of 0.3 s was taken for a loss")
+            run.check(not long.alive(), "a stop of 2.5 s was not noticed (detection time 1 s)")
+    run.wait()
+    run.finish()
+
+
+def add_regroup_place(place):
+    @scenario(f"R1-{place}", f"a second loss at regroup.{place}", short=place == "split")
+    def lost_in_regroup(run):
+        run.environment["SPOTLIGHT_FAILPOINT"] = f"regroup.{place}:kill:nth={run.random.choice((2, 3))}:times=1"
+        killed(run)
+
+
+for name in ("begin", "shrunk", "gathered", "split", "done"):
+    add_regroup_place(name)
+
+
+@scenario("R2", "losses at any place of any regroup, the next ones in the recovery from the first")
+def lost_again_and_again(run):
+    run.environment["SPOTLIGHT_FAILPOINT"] = f"regroup.*:kill:chance=0.08:times=5:seed={run.seed}"
+    killed(run)
+
+
+@scenario("R4", "the leader of a group dies, and the next one")
+def leaders(run):
+    run.start(RANKS)
+    run.wait_rows(1)
+    for _ in range(5):
+        run.pause(0, 0.4)
+        if run.working() and run.explorers():
+            run.kill(run.explorers()[:1])
+    run.wait()
+    run.finish()
+
+
+@scenario("R5", "8, 7, 5, 3, 1 survivors in groups of 4, and back by joining", {"ranks/explorer_sp": 4})
+def odd_survivors(run):
+    run.start(RANKS)
+    run.wait_rows(1)
+    for losses in (1, 2, 2, 2):
+        run.pause(0.1, 0.4)
+        if run.working():
+            run.kill(run.random.sample(run.explorers(), losses))
+    for ranks in (4, 3):
+        if run.working():
+            run.join(ranks)
+    run.wait()
+    run.finish()
+
+
+@scenario("parked", "parked ranks take the places of the lost", {"ranks/parked": 4})
+def parked(run):
+    killed(run)
+
+
+def add_place(name, what, rule, short=False):
+    @scenario(name, what, short=short)
+    def fails(run):
+        run.environment["SPOTLIGHT_FAILPOINT"] = rule.format(seed=run.seed, nth=run.random.randint(1, 12))
+        run.start(RANKS)
+        run.wait()
+        run.finish()
+
+
+EXPLORERS = "ranks=2+3+4+5+6+7+8+9"
+add_place("W1", "the rank that fills the node's weights dies in between", f"weights.piece:kill:times=3:{EXPLORERS}")
+add_place("W2", "the same when all is fetched", f"weights.fetched:kill:nth=2:times=2:{EXPLORERS}")
+add_place("W3", "weights come so slowly that new ones are published meanwhile", "weights.piece:sleep:ms=150:chance=0.3")
+add_place("C1-begin", "death before a commit", "commit.begin:kill:times=3:nth={nth}")
+add_place("C1-posted", "death after a commit was sent", "commit.posted:kill:times=3:nth={nth}", True)
+add_place("C1-push", "death with finished samples in hand", "push.ready:kill:times=3:nth={nth}")
+add_place("C1-pushed", "death after finished samples were sent", "push.done:kill:times=3:nth={nth}")
+add_place("M2-abort", "abort() in a step", "denoise.step:abort:times=3:nth={nth}")
+add_place("M2-exit", "exit(3) in a step", "denoise.step:exit:times=3:nth={nth}")
+add_place("M2-throw", "an exception in a step", "denoise.step:throw:times=3:nth={nth}", True)
+add_place("C3", "leases run out in a slow step: late commits and results", "denoise.step:sleep:ms=11500:times=2:nth={nth}")
+add_place("G2", "a stuck rank that still beats", f"denoise.step:spin:ms=11500:times=1:nth={{nth}}:{EXPLORERS}")
+
+
+@scenario("G1", "a straggler: one rank that stands still for most of the time")
+def straggler(run):
+    run.start(RANKS)
+    run.wait_rows(1)
+    explorers = run.explorers()
+    slow = run.random.choice(explorers) if explorers else None
+    while run.running():
+        slow.send(signal.SIGSTOP)
+        time.sleep(0.08)
+        slow.send(signal.SIGCONT)
+        time.sleep(0.02)
+    run.wait()
+    run.finish()
+
+
+@scenario("Q1", "50 random faults of all kinds, with joins", {"run/iterations": 60})
+def fifty_faults(run):
+    run.environment["SPOTLIGHT_FAILPOINT"] = f"regroup.*:kill:chance=0.003:times=6:seed={run.seed}"
+    run.start(RANKS)
+    run.wait_rows(1)
+    stopped_ranks = []
+    for _ in range(50):
+        run.pause(0, 0.5)
+        if not run.working():
+            break
+        explorers = run.explorers()
+        if len(explorers) < 3 or run.random.random() < 0.3:
+            run.join(run.random.choice((1, 2, 4)))
+            continue
+        victim = run.random.choice(explorers)
+        number = run.random.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP, signal.SIGABRT))
+        run.kill([victim], number)
+        if number == signal.SIGSTOP:
+            stopped_ranks.append(victim)
+        if stopped_ranks and run.random.random() < 0.5:
+            stopped_ranks.pop(0).send(signal.SIGCONT)
+    for victim in stopped_ranks:
+        victim.send(signal.SIGCONT)
+    run.wait()
+    run.finish()
