@@ -98,6 +98,11 @@ while kill -0 "$pid" 2>/dev/null; do
 done
 wait "$pid"
 code=$?
+# Memory that the ranks of a run shared, if all of them were killed: nobody has it open any more.
+for memory in /dev/shm/spotlight-*; do
+  [[ -O "$memory" ]] || continue
+  ls -l /proc/[0-9]*/fd /proc/[0-9]*/map_files 2>/dev/null | grep -qF "${memory%%-*}-$(cut -d- -f2 <<<"$memory")" || rm -f "$memory"
+done
 kill "$watcher" 2>/dev/null
 read -r agreed _ <"$SPOTLIGHT_EXIT_FILE"
 if [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then

@@ -27,8 +27,8 @@ class Client {
   // Sends `request` and returns the reply. One call at a time. Throws CoordinatorLost if the connection has ended, or
   // there is no reply within the detection time; then a later call may succeed again, late replies are dropped.
   virtual Bytes Call(const Bytes& request) = 0;
-  // Sends `request` without waiting; nobody sees the reply. It is served before later calls. False: too much is under
-  // way, nothing was sent.
+  // Sends `request` without waiting; it is served before later calls, and gets no reply. False: too much is under way,
+  // nothing was sent.
   virtual bool Post(const Bytes& request) = 0;
 };
 
@@ -45,6 +45,10 @@ class Server {
   // for one that had not called yet.
   virtual std::vector<std::string> TakeLost() { return {}; }
 };
+
+// Bytes. A server ends the connection of who sends more, so that nobody can ask for all its memory; of a client it is
+// an InternalError.
+inline constexpr std::size_t kLargestRequest = std::size_t{1} << 30;
 
 // A connection that is silent for so long, heartbeats included, has ended. A single message must travel in less.
 inline constexpr std::chrono::milliseconds kSilenceLimit = std::chrono::seconds(10);

@@ -3,8 +3,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <zmq.hpp>
 
@@ -17,8 +17,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kHighWater = 64;        // messages; a client has one in flight
-constexpr std::size_t kKeyText = 41;  // 40 characters of Z85 and a 0
+constexpr int kHighWater = 64;              // messages, of each connection and direction
+constexpr std::size_t kKeyText = 41;        // 40 characters of Z85 and a 0
+constexpr std::uint64_t kPosted = 0;        // the call number of a request that wants no reply
+constexpr std::size_t kAdopted = 4096;      // bytes; below, a copy is cheaper than a hand-over
+constexpr std::size_t kBetweenLooks = 256;  // requests served between two looks at ended connections
 
 struct KeyPair {
   std::string public_key;
@@ -34,6 +37,7 @@ KeyPair MakeKeyPair() {
 
 // A ZeroMQ message that takes over `bytes`, so that weights are not copied once more.
 zmq::message_t Adopt(Bytes bytes) {
+  if (bytes.size() < kAdopted) return zmq::message_t(bytes.data(), bytes.size());
   auto owned = std::make_unique<Bytes>(std::move(bytes));
   Bytes* raw = owned.get();
   zmq::message_t message(
@@ -57,15 +61,18 @@ void WaitReadable(zmq::socket_t& a, zmq::socket_t& b, milliseconds timeout) {
   }
 }
 
-// All parts of one message, which ZeroMQ delivers whole or not at all.
-std::vector<zmq::message_t> Receive(zmq::socket_t& socket) {
-  std::vector<zmq::message_t> parts;
-  do {
-    zmq::message_t part;
-    if (!socket.recv(part, zmq::recv_flags::dontwait)) return {};
-    parts.push_back(std::move(part));
-  } while (parts.back().more());
-  return parts;
+// A message that has come, without waiting: the number of its parts, which ZeroMQ delivers together; 0: there is none.
+// Parts beyond `parts` are dropped.
+template <std::size_t kParts>
+std::size_t Receive(zmq::socket_t& socket, std::array<zmq::message_t, kParts>& parts) {
+  std::size_t count = 0;
+  zmq::message_t beyond;
+  while (true) {
+    zmq::message_t& part = count < kParts ? parts[count] : beyond;
+    if (!socket.recv(part, zmq::recv_flags::dontwait)) return 0;
+    ++count;
+    if (!part.more()) return count;
+  }
 }
 
 // What happens to the connections of one socket.
@@ -89,8 +96,10 @@ class ConnectionEvents {
 
   // The next one, without waiting. A message of ZeroMQ's: kind u16 and descriptor u32, then the endpoint.
   std::optional<Event> Next() {
-    const std::vector<zmq::message_t> parts = Receive(socket_);
-    if (parts.empty() || parts[0].size() != sizeof(std::uint16_t) + sizeof(std::uint32_t)) return std::nullopt;
+    std::array<zmq::message_t, 2> parts;
+    if (Receive(socket_, parts) == 0 || parts[0].size() != sizeof(std::uint16_t) + sizeof(std::uint32_t)) {
+      return std::nullopt;
+    }
     std::uint16_t kind = 0;
     std::uint32_t value = 0;
     std::memcpy(&kind, parts[0].data(), sizeof(kind));
@@ -107,7 +116,8 @@ void SetHeartbeat(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::heartbeat_timeout, static_cast<int>(kSilenceLimit.count()));
 }
 
-// Parts of a request and its reply, after the client's identity, which only the ROUTER sees: call number, bytes.
+// Parts of a request and its reply, after the client's name, which only the ROUTER sees: call number, bytes. What has
+// other parts, or another number, gets no reply.
 class ZmqServer : public NetworkServer {
  public:
   explicit ZmqServer(const std::string& host) : socket_(context_, zmq::socket_type::router) {
@@ -116,6 +126,7 @@ class ZmqServer : public NetworkServer {
     socket_.set(zmq::sockopt::curve_secretkey, keys.secret_key);
     socket_.set(zmq::sockopt::sndhwm, kHighWater);
     socket_.set(zmq::sockopt::rcvhwm, kHighWater);
+    socket_.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(kLargestRequest));  // else the connection ends
     socket_.set(zmq::sockopt::linger, 1000);  // the last replies are still on their way at the end
     socket_.set(zmq::sockopt::sndtimeo, 0);   // never wait for a client
     SetHeartbeat(socket_);
@@ -130,51 +141,75 @@ class ZmqServer : public NetworkServer {
 
   bool ServeOne(const Handler& handler, milliseconds timeout) override {
     const Clock::time_point deadline = Clock::now() + timeout;
-    std::vector<zmq::message_t> parts;
-    while (parts.empty()) {
-      // Events first, then the requests that were there before them: nobody counts as lost with a request unserved.
-      const bool ended = NoteEvents();
-      parts = Receive(socket_);
-      if (!parts.empty()) break;
-      lost_.insert(lost_.end(), ended_.begin(), ended_.end());
-      ended_.clear();
+    if (served_ % kBetweenLooks == 0) NoteEvents();
+    std::size_t parts = Receive(socket_, parts_);
+    while (parts == 0) {
+      // A look for requests after that for events: nobody counts as lost with a request unserved.
+      NoteEvents();
+      parts = Receive(socket_, parts_);
+      if (parts != 0) break;
+      ReportEnded(true);
       const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-      if (ended || left <= milliseconds(0)) return false;
+      if (!lost_.empty() || left <= milliseconds(0)) return false;
       WaitReadable(socket_, events_->socket(), left);
     }
-    if (parts.size() != 3) return false;
-    // By the descriptor a request came through, the name of an ended connection is known.
-    connected_[parts[2].get(ZMQ_SRCFD)] = parts[0].to_string();
-    zmq::message_t reply = Adopt(handler(ToBytes(parts[2])));
-    // A client that has left meanwhile makes ROUTER drop the reply.
-    socket_.send(parts[0], zmq::send_flags::sndmore);
-    socket_.send(parts[1], zmq::send_flags::sndmore);
-    socket_.send(reply, zmq::send_flags::none);
+    ++served_;
+    if (!ended_.empty()) ReportEnded(false);
+    if (parts == parts_.size()) Serve(handler);
     return true;
   }
 
   std::vector<std::string> TakeLost() override { return std::exchange(lost_, {}); }
 
  private:
-  // True: a connection has ended.
-  bool NoteEvents() {
+  struct Ended {
+    std::string name;
+    std::uint64_t unserved_until = 0;  // until so many have been served, requests of its may still wait
+  };
+
+  void Serve(const Handler& handler) {
+    auto& [name, number, request] = parts_;
+    // By the descriptor a request came through, the name of an ended connection is known.
+    std::string& known = connected_[request.get(ZMQ_SRCFD)];
+    if (known != name.to_string_view()) known = name.to_string();
+    zmq::message_t reply = Adopt(handler(ToBytes(request)));
+    std::uint64_t call = kPosted;
+    if (number.size() == sizeof(call)) std::memcpy(&call, number.data(), sizeof(call));
+    if (call == kPosted) return;
+    // A client that has left meanwhile, or does not read, makes ROUTER drop the reply.
+    socket_.send(name, zmq::send_flags::sndmore);
+    socket_.send(number, zmq::send_flags::sndmore);
+    socket_.send(reply, zmq::send_flags::none);
+  }
+
+  void NoteEvents() {
     while (const auto event = events_->Next()) {
       if (event->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         connected_.try_emplace(event->descriptor);
       } else if (const auto found = connected_.find(event->descriptor); found != connected_.end()) {
-        // Who has not proved to know the key (a port scanner) is not in the map.
-        ended_.push_back(found->second);
+        // Who has not proved to know the key (a port scanner) is not in the map. Clients are served by turns.
+        ended_.push_back({found->second, served_ + kHighWater * (connected_.size() + ended_.size())});
         connected_.erase(found);
       }
     }
-    return !ended_.empty();
+  }
+
+  // all: no request waits.
+  void ReportEnded(bool all) {
+    std::erase_if(ended_, [&](const Ended& ended) {
+      if (!all && served_ < ended.unserved_until) return false;
+      lost_.push_back(ended.name);
+      return true;
+    });
   }
 
   zmq::context_t context_;
   zmq::socket_t socket_;
   std::optional<ConnectionEvents> events_;
-  std::map<int, std::string> connected_;  // by descriptor; "": has not called yet
-  std::vector<std::string> ended_;        // requests of theirs may still wait
+  std::unordered_map<int, std::string> connected_;  // by descriptor; "": has not called yet
+  std::array<zmq::message_t, 3> parts_;             // of a request: name, call number, bytes
+  std::uint64_t served_ = 0;
+  std::vector<Ended> ended_;
   std::vector<std::string> lost_;
   std::string address_;
 };
@@ -198,32 +233,30 @@ class ZmqClient : public Client {
     socket_.connect(endpoint);
   }
 
-  // The reply has a number that no later call waits for.
   bool Post(const Bytes& request) override {
-    ++number_;
     // All parts or none: ZeroMQ counts a message when its last part is sent.
-    if (!socket_.send(zmq::buffer(&number_, sizeof(number_)), zmq::send_flags::sndmore | zmq::send_flags::dontwait)) {
-      return false;
-    }
-    return socket_.send(zmq::buffer(request), zmq::send_flags::dontwait).has_value();
+    return SendParts(kPosted, request, zmq::send_flags::dontwait);
   }
 
   Bytes Call(const Bytes& request) override {
     const Clock::time_point deadline = Clock::now() + detection_time_;
     ++number_;
     // Parts are queued together, so the send waits at most once.
-    if (!socket_.send(zmq::buffer(&number_, sizeof(number_)), zmq::send_flags::sndmore)) throw Silent();
-    if (!socket_.send(zmq::buffer(request), zmq::send_flags::none)) throw Silent();
+    if (!SendParts(number_, request, zmq::send_flags::none)) throw Silent();
     bool ended = false;
     while (true) {
-      // After the event of the end comes a last look for a reply that was sent before it.
-      while (const auto event = events_->Next()) ended = ended || event->kind == ZMQ_EVENT_DISCONNECTED;
-      const std::vector<zmq::message_t> parts = Receive(socket_);
-      if (parts.size() == 2 && parts[0].size() == sizeof(number_) &&
+      std::array<zmq::message_t, 2> parts;
+      std::size_t count = Receive(socket_, parts);
+      if (count == 0) {
+        // After the event of the end comes a last look for a reply that was sent before it.
+        while (const auto event = events_->Next()) ended = ended || event->kind == ZMQ_EVENT_DISCONNECTED;
+        count = Receive(socket_, parts);
+      }
+      if (count == parts.size() && parts[0].size() == sizeof(number_) &&
           std::memcmp(parts[0].data(), &number_, sizeof(number_)) == 0) {
         return ToBytes(parts[1]);
       }
-      if (!parts.empty()) continue;
+      if (count != 0) continue;  // of an earlier call, which has given up
       if (ended) {
         throw CoordinatorLost(
             fmt::format("the connection to the coordinator at {} has ended [{}]", endpoint_, ProcessName()));
@@ -235,6 +268,12 @@ class ZmqClient : public Client {
   }
 
  private:
+  bool SendParts(std::uint64_t number, const Bytes& request, zmq::send_flags flags) {
+    SPOTLIGHT_REQUIRE(request.size() <= kLargestRequest, fmt::format("a request of {} bytes", request.size()));
+    return socket_.send(zmq::buffer(&number, sizeof(number)), flags | zmq::send_flags::sndmore).has_value() &&
+           socket_.send(zmq::buffer(request), flags).has_value();
+  }
+
   CoordinatorLost Silent() const {
     return CoordinatorLost(fmt::format("the coordinator at {} was silent for {:.1f} s [{}]", endpoint_,
                                        static_cast<double>(detection_time_.count()) / 1000, ProcessName()));
@@ -242,7 +281,7 @@ class ZmqClient : public Client {
 
   milliseconds detection_time_;
   std::string endpoint_;
-  std::uint64_t number_ = 0;
+  std::uint64_t number_ = kPosted;
   zmq::context_t context_;
   zmq::socket_t socket_;
   std::optional<ConnectionEvents> events_;

@@ -43,8 +43,8 @@ struct Liveness::Slot {
 
 std::size_t Liveness::BytesFor(int ranks) { return sizeof(Slot) * static_cast<std::size_t>(ranks); }
 
-Liveness::Liveness(const World& world, std::chrono::milliseconds detection_time)
-    : detection_time_(detection_time), count_(world.local_ranks()), own_(world.local_index()) {
+Liveness::Liveness(const World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit)
+    : detection_time_(detection_time), late_limit_(late_limit), count_(world.local_ranks()), own_(world.local_index()) {
   if (world.node_table() == nullptr || count_ < 2) return;
   slots_ = static_cast<Slot*>(world.node_table());
   Slot& own = slots_[own_];
@@ -84,7 +84,7 @@ void Liveness::Watch() {
 void Liveness::LookAtOthers(std::int64_t now) {
   const std::int64_t limit = std::chrono::nanoseconds(detection_time_).count();
   const std::int64_t since = slots_[own_].waiting_since;
-  const bool waits_long = since != 0 && now - since > kLateFactor * limit;
+  const bool waits_long = since != 0 && now - since > std::chrono::nanoseconds(late_limit_).count();
   for (int i = 0; i < count_; ++i) {
     Slot& slot = slots_[i];
     if (i == own_ || slot.process == 0) continue;

@@ -3,7 +3,7 @@
 // A stopped process (SIGSTOP, a frozen container) still holds its place in every MPI call, and MPI's own detector takes
 // long computations for deaths. So each rank has a thread that beats, and watches the others of its node: whoever has
 // not beaten for the detection time is killed (SIGKILL), which MPI does report. A rank whose thread beats but which
-// does not come to a regroup that the others wait in is killed after kLateFactor times as long.
+// does not come to a regroup that the others wait in is killed after the late limit: it hangs in its own work.
 //
 // The watcher's own pause (the whole machine was frozen, or is overloaded) is not held against others: who was late
 // itself looks again later. Memory: anonymous, so nothing is left behind. Times: CLOCK_MONOTONIC.
@@ -23,10 +23,8 @@ namespace spotlight {
 
 class Liveness {
  public:
-  static constexpr int kLateFactor = 6;
-
   // Starts to beat and watch. Needs World::node_table; without it (or with one rank on the node) does nothing.
-  Liveness(const World& world, std::chrono::milliseconds detection_time);
+  Liveness(const World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit);
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
@@ -43,7 +41,7 @@ class Liveness {
   void LookAtOthers(std::int64_t now);
   void Kill(Slot& slot, std::int64_t silent) const;
 
-  std::chrono::milliseconds detection_time_;
+  std::chrono::milliseconds detection_time_, late_limit_;
   Slot* slots_ = nullptr;
   int count_ = 0;
   int own_ = 0;

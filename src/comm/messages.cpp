@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -14,6 +15,7 @@ static_assert(std::endian::native == std::endian::little, "the wire is little en
 
 constexpr std::uint32_t kMagic = 0x4c545053;  // "SPTL"
 constexpr std::size_t kHeaderBytes = 4 + 2 + 2 + 8 + 8;
+constexpr std::size_t kTrusted = 64;  // elements of a list that get their memory before they are seen
 
 template <class T>
 concept Number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
@@ -22,24 +24,46 @@ constexpr Role Last(Role) { return Role::kExplorer; }
 constexpr RequestKind Last(RequestKind) { return RequestKind::kEvaluate; }
 constexpr TextList Last(TextList) { return TextList::kNegative; }
 
+// Where a Writer's bytes go: they are counted first, and then written into memory of the right size.
+class ByteCount {
+ public:
+  void Append(const void*, std::size_t size) { size_ += size; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::size_t size_ = 0;
+};
+
+class ByteBuffer {
+ public:
+  explicit ByteBuffer(std::size_t size) { bytes_.reserve(size); }
+  void Append(const void* data, std::size_t size) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + size);
+  }
+  Bytes Take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+};
+
 // An archive is the one or the other of Writer and Reader; Fields(archive, message) hands it each field in order.
+template <class Output>
 class Writer {
  public:
   template <class T>
   using Field = const T;
 
+  explicit Writer(Output& output) : output_(output) {}
+
   template <class... T>
   void operator()(const T&... fields) {
     (Put(fields), ...);
   }
-  Bytes& bytes() { return bytes_; }
 
  private:
   void Append(const void* data, std::size_t size) {
-    if (size == 0) return;
-    const std::size_t old = bytes_.size();
-    bytes_.resize(old + size);
-    std::memcpy(bytes_.data() + old, data, size);
+    if (size > 0) output_.Append(data, size);
   }
   template <Number T>
   void Put(T value) {
@@ -71,7 +95,7 @@ class Writer {
   requires std::is_class_v<T>
   void Put(const T& message) { Fields(*this, message); }
 
-  Bytes bytes_;
+  Output& output_;
 };
 
 class Reader {
@@ -138,8 +162,10 @@ class Reader {
       list.resize(Length(sizeof(T)));
       Take(list.data(), list.size() * sizeof(T));
     } else {
+      const std::size_t length = Length(1);
       list.clear();
-      for (std::size_t n = Length(1); n > 0; --n) list.push_back(Value<T>());
+      list.reserve(std::min<std::size_t>(length, kTrusted));
+      for (std::size_t i = 0; i < length; ++i) list.push_back(Value<T>());
     }
   }
   template <class T>
@@ -191,11 +217,11 @@ void Fields(A& archive, Field<A, Pull>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Work>& m) {
-  archive(m.requests, m.states);
+  archive(m.requests, m.states, m.degree);
 }
 template <class A>
 void Fields(A& archive, Field<A, Wait>& m) {
-  archive(m.milliseconds);
+  archive(m.milliseconds, m.degree);
 }
 template <class A>
 void Fields(A& archive, Field<A, Push>& m) {
@@ -209,7 +235,7 @@ void Fields(A& archive, Field<A, FetchWeights>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Weights>& m) {
-  archive(m.version, m.ema, m.checksum, m.values, m.offset, m.total);
+  archive(m.version, m.ema, m.offset, m.values);
 }
 template <class A>
 void Fields(A& archive, Field<A, Train>& m) {
@@ -253,7 +279,7 @@ void Fields(A& archive, Field<A, CommitStates>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Hello>& m) {
-  archive(m.rank, m.role, m.host, m.process, m.parked);
+  archive(m.rank, m.role, m.host, m.process, m.parked, m.fingerprint);
 }
 template <class A>
 void Fields(A&, Field<A, Activate>&) {}
@@ -273,6 +299,18 @@ template <class A>
 void Fields(A& archive, Field<A, Welcome>& m) {
   archive(m.first_rank, m.input, m.directory);
 }
+template <class A>
+void Fields(A& archive, Field<A, FindWeights>& m) {
+  archive(m.rank, m.version, m.ema, m.address);
+}
+template <class A>
+void Fields(A& archive, Field<A, WeightPieces>& m) {
+  archive(m.version, m.ema, m.total, m.piece, m.checksums, m.holders);
+}
+template <class A>
+void Fields(A& archive, Field<A, NoWeights>& m) {
+  archive(m.version, m.ema);
+}
 
 // Reads the body of the message whose place in the variant is `type`.
 template <std::size_t Place = 0>
@@ -290,13 +328,14 @@ Message DecodeBody(std::size_t type, Reader& reader) {
 }  // namespace
 
 Bytes Encode(const Message& message, std::uint64_t run_id) {
-  Writer writer;
-  writer(kMagic, kMessageVersion, static_cast<std::uint16_t>(message.index()), run_id, std::uint64_t{0});
+  ByteCount body;
+  Writer count(body);
+  std::visit([&](const auto& m) { count(m); }, message);
+  ByteBuffer buffer(kHeaderBytes + body.size());
+  Writer writer(buffer);
+  writer(kMagic, kMessageVersion, static_cast<std::uint16_t>(message.index()), run_id, std::uint64_t{body.size()});
   std::visit([&](const auto& m) { writer(m); }, message);
-  Bytes& bytes = writer.bytes();
-  const std::uint64_t body = bytes.size() - kHeaderBytes;
-  std::memcpy(bytes.data() + kHeaderBytes - sizeof(body), &body, sizeof(body));
-  return std::move(bytes);
+  return buffer.Take();
 }
 
 Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id) {
@@ -322,18 +361,12 @@ Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id) {
   return message;
 }
 
-PiecewiseChecksum::PiecewiseChecksum(std::uint64_t total) : hash_(0x9e3779b97f4a7c15ULL ^ total) {}
-
-void PiecewiseChecksum::Add(std::span<const float> values) {
-  for (const float value : values) {
-    hash_ = std::rotl((hash_ ^ std::bit_cast<std::uint32_t>(value)) * 0xff51afd7ed558ccdULL, 29);
-  }
-}
-
 std::uint64_t Checksum(std::span<const float> values) {
-  PiecewiseChecksum checksum(values.size());
-  checksum.Add(values);
-  return checksum.value();
+  std::uint64_t hash = 0x9e3779b97f4a7c15ULL ^ values.size();
+  for (const float value : values) {
+    hash = std::rotl((hash ^ std::bit_cast<std::uint32_t>(value)) * 0xff51afd7ed558ccdULL, 29);
+  }
+  return hash;
 }
 
 }  // namespace spotlight

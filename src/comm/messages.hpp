@@ -25,7 +25,7 @@ namespace spotlight {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint16_t kMessageVersion = 3;
+inline constexpr std::uint16_t kMessageVersion = 4;
 
 // Not a message of this run and version, or a damaged one.
 class MessageError : public std::runtime_error {
@@ -47,11 +47,13 @@ struct Pull {
 struct Work {
   std::vector<Request> requests;
   std::vector<DenoiseState> states;  // empty: all from the start; else where each request has got to
+  std::uint32_t degree = 0;          // as in Wait
 };
 
 // Nothing to do now: ask again after so long.
 struct Wait {
   std::uint32_t milliseconds = 0;
+  std::uint32_t degree = 0;  // ranks that are to share a pass from now on; 0: no opinion
 };
 
 // Worker: these requests are done. Answered by Ack.
@@ -62,21 +64,20 @@ struct Push {
 
 struct Ack {};
 
-// Worker: answered by Weights. comm/weight_pieces.hpp fetches them whole.
+// Worker, to the coordinator or to another worker that holds them: answered by Weights, or NoWeights.
+// comm/weight_pieces.hpp fetches them whole.
 struct FetchWeights {
   std::uint64_t version = 0;
   bool ema = false;          // the evaluation weights (moving average) of that version
   std::uint64_t offset = 0;  // of the first value wanted
-  std::uint64_t count = 0;   // at most so many values; 0: all that follow
+  std::uint64_t count = 0;   // at most so many values
 };
 
 struct Weights {
   std::uint64_t version = 0;
   bool ema = false;
-  std::uint64_t checksum = 0;  // Checksum of all values of that version
-  std::vector<float> values;   // trained parameters from `offset` on, in the model's order
   std::uint64_t offset = 0;
-  std::uint64_t total = 0;  // how many that version has
+  std::vector<float> values;  // trained parameters from `offset` on, in the model's order
 };
 
 struct TrainSample {
@@ -155,13 +156,14 @@ struct CommitStates {
   std::vector<DenoiseState> states;  // one each
 };
 
-// Every rank but the coordinator, once, before anything else. Answered by Ack, or Failed.
+// Every rank but the coordinator, once, before anything else. Answered by Ack, or by Failed: it cannot take part.
 struct Hello {
   std::uint32_t rank = 0;
   Role role = Role::kExplorer;
   std::string host;
   std::uint32_t process = 0;
   bool parked = false;
+  std::uint64_t fingerprint = 0;  // ArithmeticFingerprint (kernels/fingerprint.hpp): whether it computes the same bits
 };
 
 // Coordinator, to a parked worker: you are needed.
@@ -186,7 +188,8 @@ struct RegroupReport {
   std::string groups;  // for people: "5 6 | 7 8"
 };
 
-// The first rank of a spot job of its own: may `ranks` explorers of `host` take part? Answered by Welcome or Failed.
+// The first rank of a spot job of its own: may `ranks` explorers of `host` take part? Answered by Welcome, Wait (ask
+// again later) or Failed.
 struct Join {
   std::string host;
   std::uint32_t ranks = 0;
@@ -198,9 +201,32 @@ struct Welcome {
   std::string directory;         // of the run
 };
 
+// Worker: what are these weights, and who has them? Answered by WeightPieces, or NoWeights.
+struct FindWeights {
+  std::uint32_t rank = 0;
+  std::uint64_t version = 0;
+  bool ema = false;
+  std::string address;  // where it will itself serve what it has got of them; "": nowhere
+};
+
+struct WeightPieces {
+  std::uint64_t version = 0;
+  bool ema = false;
+  std::uint64_t total = 0;               // values
+  std::uint64_t piece = 0;               // values of each piece; the last one may have fewer
+  std::vector<std::uint64_t> checksums;  // of each piece
+  std::vector<std::string> holders;      // addresses of workers that have all of it, or a part
+};
+
+// These weights are not here: not any more, or of what another worker has, not yet.
+struct NoWeights {
+  std::uint64_t version = 0;
+  bool ema = false;
+};
+
 using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish,
                              Failed, FetchPrompts, Prompts, PushWeights, CommitStates, Hello, Activate, GiveBack,
-                             RegroupReport, Join, Welcome>;
+                             RegroupReport, Join, Welcome, FindWeights, WeightPieces, NoWeights>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.
@@ -208,16 +234,5 @@ Message Decode(std::span<const std::byte> bytes, std::uint64_t run_id);
 
 // Order-dependent 64-bit hash of the values' bits: the same weights on both sides of a copy.
 std::uint64_t Checksum(std::span<const float> values);
-
-// The same of values that come in pieces, in order.
-class PiecewiseChecksum {
- public:
-  explicit PiecewiseChecksum(std::uint64_t total);  // number of values
-  void Add(std::span<const float> values);
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_;
-};
 
 }  // namespace spotlight

@@ -1,6 +1,7 @@
 #include "comm/mpi_call.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -90,6 +91,7 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
     } else if (revoked && now >= deadline) {
       // MPI still owns the buffers: nothing safe is left.
       fmt::print(stderr, "{}: a lost peer left communication pending; giving up\n", ProcessName());
+      if (gives_up_alone) _exit(kExitFinished);
       MPI_Abort(MPI_COMM_WORLD, kExitInternal);
     }
     if (now - start < pace.yielding) {

@@ -38,6 +38,10 @@ struct Pace {
 };
 inline constexpr Pace kUsualPace = {std::chrono::milliseconds(2), std::chrono::microseconds(500)};
 
+// Set in the ranks of a pool, whose job goes on without them: a rank that MPI cannot be freed from then ends alone,
+// where else the whole job would end.
+inline bool gives_up_alone = false;
+
 // Completes `requests`, all on `comm`. Throws PeerLost if a peer is lost or `limit` passes; then `comm` is revoked. In
 // every case the buffers are free for reuse, or the process has ended.
 void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit, Pace pace = kUsualPace);

@@ -49,7 +49,7 @@ SpGroup::SpGroup(World& world, std::span<const int> ranks)
   TouchAll(mpi_->comm, limit_);
 }
 
-SpGroup::SpGroup(World& world) : limit_(world.limit_), exceptions_(std::uncaught_exceptions()) {}
+SpGroup::SpGroup(std::chrono::milliseconds limit) : limit_(limit), exceptions_(std::uncaught_exceptions()) {}
 
 SpGroup::~SpGroup() {
   if (!mpi_ || mpi_->comm == MPI_COMM_NULL) return;

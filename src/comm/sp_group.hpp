@@ -3,8 +3,8 @@
 // All members make the same calls in the same order. A lost or silent member throws PeerLost on all others (one that
 // leaves by an exception revokes the communicator); after that the group is of no use. While a large message to a
 // silent member is on its way, the error comes only when that member speaks again or is found dead; if it does neither
-// for 5 s after the limit, the job is ended, because MPI still holds the memory. Nothing here depends on the size of a
-// tensor, so a group may be replaced between two denoising steps.
+// for 5 s after the limit, the job is ended (in a pool: the rank that waits), because MPI still holds the memory.
+// Nothing here depends on the size of a tensor, so a group may be replaced between two denoising steps.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class SpGroup : public SequenceGroup {
   // only; several groups may be made at once. A group of one uses no MPI. Outlives neither `world` nor World::Finish.
   // Throws PeerLost; ends the process if a member does not come within the world's limit.
   SpGroup(World& world, std::span<const int> ranks);
-  // This rank alone, until a SpotPool gives it others.
-  explicit SpGroup(World& world);
+  // This rank alone, until a SpotPool gives it others. limit: of the wait for a member within a pass.
+  explicit SpGroup(std::chrono::milliseconds limit);
   ~SpGroup() override;
   SpGroup(const SpGroup&) = delete;
   SpGroup& operator=(const SpGroup&) = delete;

@@ -47,13 +47,15 @@ struct SpotPool::Mpi {
   bool whole = true;  // nobody has died in it or rung
 };
 
-SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time)
+SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit)
     : world_(world),
+      late_limit_(late_limit),
       mpi_(std::make_unique<Mpi>()),
-      liveness_(world, detection_time),
-      group_(std::make_unique<SpGroup>(world)),
+      liveness_(world, detection_time, late_limit),
+      group_(std::make_unique<SpGroup>(late_limit)),
       host_(world.rank() - world.local_index()) {
   if (!world.under_mpi()) return;
+  gives_up_alone = true;
   mpi_->pool = std::exchange(world.mpi_->pool, MPI_COMM_NULL);
   SPOTLIGHT_REQUIRE(mpi_->pool != MPI_COMM_NULL, "only explorers are in the pool");
   MPI_CHECK(MPI_Comm_size(mpi_->pool, &members_));
@@ -65,19 +67,25 @@ void SpotPool::Ring() noexcept {
   if (mpi_->pool != MPI_COMM_NULL) Revoke(mpi_->pool);
 }
 
-bool SpotPool::rung() const noexcept { return mpi_->pool != MPI_COMM_NULL && IsRevoked(mpi_->pool); }
+bool SpotPool::rung() const noexcept {
+  if (mpi_->pool == MPI_COMM_NULL) return false;
+  // A rank that is alone makes no other MPI call, and without one MPI would not hear of a revocation.
+  int waiting = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &waiting, MPI_STATUS_IGNORE);
+  return IsRevoked(mpi_->pool);
+}
 
 bool SpotPool::AnyWantsRegroup(bool wanted) { return group_->Any(wanted || rung()); }
 
-Regrouped SpotPool::Regroup(bool stays, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan) {
-  const PoolMember own{world_.rank(), host_, stays ? 1 : 0, word};
+Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32_t, 6>& word, const PoolPlanner& plan) {
+  const PoolMember own{world_.rank(), host_, stays ? 1 : 0, broken ? 1 : 0, word};
   Regrouped result;
   if (mpi_->pool == MPI_COMM_NULL) {
     plan({own});
     return {.members = 1, .tries = 1};
   }
-  // A step, or the judging of a batch, may keep others from coming for long.
-  const Watchdog watchdog("regrouping", world_.limit_, kExitFinished);
+  // Whoever is late is killed long before; if that fails, this rank must not hang with it.
+  const Watchdog watchdog("regrouping", world_.limit_ + 2 * late_limit_, kExitFinished);
   liveness_.SetWaiting(true);
   group_->Break();
   Failpoint("regroup.begin");
@@ -139,7 +147,9 @@ bool SpotPool::TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped
   group_->Assign(ranks.size() > 1 ? std::move(communicator) : nullptr);
   const int stay =
       static_cast<int>(std::count_if(members.begin(), members.end(), [](auto& m) { return m.stays != 0; }));
-  result.changed = ranks != group_ranks_;
+  result.changed = ranks != group_ranks_ || std::any_of(members.begin(), members.end(), [&](const PoolMember& member) {
+                     return member.broken != 0 && std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
+                   });
   result.members = stay;
   result.lost = members_ - size;
   members_ = stay;

@@ -29,7 +29,8 @@ struct PoolMember {
   std::int32_t rank = 0;               // in the job's world
   std::int32_t host = 0;               // world rank of the first rank of the same host
   std::int32_t stays = 1;              // 0: it takes part in this regroup only, and then leaves
-  std::array<std::int32_t, 5> word{};  // what the planner needs to know of it
+  std::int32_t broken = 0;             // 1: a loss has ended what it was doing with its group
+  std::array<std::int32_t, 6> word{};  // what the planner needs to know of it
 };
 
 // From all living members, in rank order, the groups: world ranks in the order of their index, each at most once. Must
@@ -37,9 +38,11 @@ struct PoolMember {
 using PoolPlanner = std::function<std::vector<std::vector<int>>(const std::vector<PoolMember>&)>;
 
 struct Regrouped {
-  bool changed = false;  // this rank's group has other members, or another order, than before
-  int members = 0;       // that stay
-  int lost = 0;          // died since the plan before
+  // This rank's group has other members, or another order, than before; or a member that is broken: the others may have
+  // come by the bell, in the middle of their batch, and must not go on with it alone.
+  bool changed = false;
+  int members = 0;  // that stay
+  int lost = 0;     // died since the plan before
   int tries = 0;
   double shrink_seconds = 0;  // until only the living are left, of all tries; waiting for the others included
   double build_seconds = 0;   // plan and new communicators
@@ -48,8 +51,9 @@ struct Regrouped {
 class SpotPool {
  public:
   // Collective over the explorers of `world`, whose pool this takes over. Groups start with Regroup; until then this
-  // rank is alone. Without MPI it stays so.
-  SpotPool(World& world, std::chrono::milliseconds detection_time);
+  // rank is alone. Without MPI it stays so. detection_time: see Liveness. late_limit: how long members wait for one
+  // that is alive, within a pass and for a regroup; longer than any step, decoding and judging.
+  SpotPool(World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit);
   ~SpotPool();
   SpotPool(const SpotPool&) = delete;
   SpotPool& operator=(const SpotPool&) = delete;
@@ -66,7 +70,7 @@ class SpotPool {
 
   // Collective over the living members; losses are no error. A rank in none of the groups is alone afterwards. Ends the
   // process if the others do not come within the world's limit: it then counts as lost.
-  Regrouped Regroup(bool stays, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan);
+  Regrouped Regroup(bool stays, bool broken, const std::array<std::int32_t, 6>& word, const PoolPlanner& plan);
 
  private:
   struct Mpi;
@@ -74,6 +78,7 @@ class SpotPool {
   bool TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped& result);
 
   World& world_;
+  std::chrono::milliseconds late_limit_;
   std::unique_ptr<Mpi> mpi_;
   Liveness liveness_;
   std::unique_ptr<SpGroup> group_;

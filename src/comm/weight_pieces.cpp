@@ -3,14 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/peer_lost.hpp"
 
 namespace spotlight {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kSlow = 4;  // a holder that takes so many times as long as the coordinator is asked after it
 
 std::string Name(std::uint64_t version, bool ema) { return fmt::format("weights {}{}", version, ema ? " (EMA)" : ""); }
 
@@ -19,49 +26,198 @@ void CheckWhole(const std::string& name, std::uint64_t checksum, std::uint64_t e
   throw MessageError(fmt::format("{} changed on the way: checksum {:016x}, sent as {:016x}", name, checksum, expected));
 }
 
-}  // namespace
+std::size_t PiecesOf(std::uint64_t total, std::uint64_t piece) { return total / piece + (total % piece > 0 ? 1 : 0); }
 
-void FetchInPieces(const MessageCall& call, std::uint64_t version, bool ema, std::span<float> out,
-                   std::uint64_t piece) {
-  SPOTLIGHT_REQUIRE(piece >= 1, "piece");
-  const std::string name = Name(version, ema);
-  PiecewiseChecksum checksum(out.size());
-  std::uint64_t expected = 0;
-  for (std::uint64_t offset = 0; offset < out.size();) {
-    const std::uint64_t count = std::min<std::uint64_t>(piece, out.size() - offset);
-    const Message reply = call(FetchWeights{version, ema, offset, count});
-    const auto* weights = std::get_if<Weights>(&reply);
-    if (weights == nullptr) throw MessageError(name + ": the coordinator's reply is none of FetchWeights'");
-    if (weights->version != version || weights->ema != ema) {
-      throw MessageError(fmt::format("{}: the coordinator sent {}", name, Name(weights->version, weights->ema)));
-    }
-    if (weights->total != out.size()) {
-      throw MessageError(
-          fmt::format("{}: the coordinator has {} values, the model here {}", name, weights->total, out.size()));
-    }
-    if (weights->offset != offset || weights->values.size() != count) {
-      throw MessageError(fmt::format("{}: asked for {} values from {} on, got {} from {} on", name, count, offset,
-                                     weights->values.size(), weights->offset));
-    }
-    if (offset > 0 && weights->checksum != expected) {
-      throw MessageError(fmt::format("{}: replaced at the coordinator while they were fetched", name));
-    }
-    expected = weights->checksum;
-    std::copy(weights->values.begin(), weights->values.end(), out.begin() + static_cast<std::ptrdiff_t>(offset));
-    checksum.Add(weights->values);
-    offset += count;
-  }
-  if (!out.empty()) CheckWhole(name, checksum.value(), expected);
+// Where a rank begins: places of ranks that follow each other are spread evenly (multiples of the golden ratio).
+std::size_t FirstPiece(std::uint32_t rank, std::size_t pieces) {
+  const std::uint32_t fraction = rank * 0x9e3779b9U;
+  return static_cast<std::size_t>((std::uint64_t{fraction} * pieces) >> 32);
 }
 
-Weights PieceOf(const FetchWeights& fetch, std::span<const float> values, std::uint64_t checksum) {
-  if (fetch.offset > values.size()) {
-    throw MessageError(
-        fmt::format("{}: asked for value {} of {}", Name(fetch.version, fetch.ema), fetch.offset, values.size()));
+class Fetch {
+ public:
+  Fetch(const MessageCall& coordinator, const FindWeights& wanted, std::span<float> out, const Holders& holders)
+      : coordinator_(coordinator),
+        wanted_(wanted),
+        out_(out),
+        holders_(holders),
+        name_(Name(wanted.version, wanted.ema)) {}
+
+  std::size_t Run() {
+    if (!Find()) throw Gone();
+    const std::size_t pieces = map_.checksums.size();
+    const std::size_t first = FirstPiece(wanted_.rank, pieces);
+    for (std::size_t i = 0; i < pieces; ++i) {
+      const std::size_t piece = (first + i) % pieces;
+      FetchPiece(piece);
+      if (holders_.have) holders_.have(map_, piece);
+    }
+    return from_coordinator_;
   }
-  const std::uint64_t left = values.size() - fetch.offset;
-  const auto piece = values.subspan(fetch.offset, fetch.count == 0 ? left : std::min(fetch.count, left));
-  return {fetch.version, fetch.ema, checksum, {piece.begin(), piece.end()}, fetch.offset, values.size()};
+
+ private:
+  struct Holder {
+    std::string address;
+    double seconds = 0;        // that its last piece took; 0: has not sent any
+    bool usable = true;        // is there, and has sent nothing wrong
+    std::size_t lacks = kAny;  // a piece that it does not have yet
+  };
+  static constexpr std::size_t kAny = static_cast<std::size_t>(-1);
+
+  // False: there is no such version any more.
+  bool Find() {
+    const Message reply = coordinator_(wanted_);
+    if (std::holds_alternative<NoWeights>(reply)) return false;
+    const auto* map = std::get_if<WeightPieces>(&reply);
+    if (map == nullptr) throw MessageError(name_ + ": the coordinator's reply is none of FindWeights'");
+    if (map->total != out_.size()) {
+      throw MessageError(
+          fmt::format("{}: the coordinator has {} values, the model here {}", name_, map->total, out_.size()));
+    }
+    if (map->piece == 0 || map->checksums.size() != PiecesOf(map->total, map->piece)) {
+      throw MessageError(fmt::format("{}: {} checksums for {} values in pieces of {}", name_, map->checksums.size(),
+                                     map->total, map->piece));
+    }
+    if (!map_.checksums.empty() && (map->checksums != map_.checksums || map->piece != map_.piece)) {
+      throw MessageError(name_ + ": replaced at the coordinator while they were fetched");
+    }
+    map_ = *map;
+    if (!holders_.call) return true;
+    std::vector<Holder> listed;
+    for (const std::string& address : map_.holders) {
+      const auto known =
+          std::find_if(known_.begin(), known_.end(), [&](const Holder& holder) { return holder.address == address; });
+      listed.push_back(known == known_.end() ? Holder{.address = address} : *known);
+    }
+    known_ = std::move(listed);
+    return true;
+  }
+
+  void FetchPiece(std::size_t piece) {
+    if (FromHolders(piece, kSlow * coordinator_seconds_) || FromCoordinator(piece) || FromHolders(piece, 0)) return;
+    throw Gone();
+  }
+
+  // longest: seconds that a holder may have taken the last time; 0: any.
+  bool FromHolders(std::size_t piece, double longest) {
+    while (true) {
+      Holder* best = nullptr;
+      for (Holder& holder : known_) {
+        if (!holder.usable || holder.lacks == piece || (longest > 0 && holder.seconds > longest)) continue;
+        if (best == nullptr || holder.seconds < best->seconds) best = &holder;
+      }
+      if (best == nullptr) return false;
+      if (FromHolder(*best, piece)) return true;
+    }
+  }
+
+  bool FromHolder(Holder& holder, std::size_t piece) {
+    try {
+      const Clock::time_point start = Clock::now();
+      const Message reply = holders_.call(holder.address, Ask(piece));
+      if (const auto* weights = std::get_if<Weights>(&reply); weights != nullptr && IsRight(piece, *weights)) {
+        holder.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        Keep(*weights);
+        return true;
+      }
+      holder.lacks = piece;
+      holder.usable = std::holds_alternative<NoWeights>(reply);
+    } catch (const PeerLost&) {
+      holder.usable = false;
+    } catch (const MessageError&) {
+      holder.usable = false;
+    }
+    if (!holder.usable) LogLine(fmt::format("{}: the holder {} is of no use", name_, EndpointOf(holder.address)));
+    return false;
+  }
+
+  // False: it does not have them any more.
+  bool FromCoordinator(std::size_t piece) {
+    const Clock::time_point start = Clock::now();
+    const Message reply = coordinator_(Ask(piece));
+    if (std::holds_alternative<NoWeights>(reply)) return false;
+    const auto* weights = std::get_if<Weights>(&reply);
+    if (weights == nullptr) throw MessageError(name_ + ": the coordinator's reply is none of FetchWeights'");
+    const FetchWeights asked = Ask(piece);
+    if (weights->version != asked.version || weights->ema != asked.ema) {
+      throw MessageError(fmt::format("{}: the coordinator sent {}", name_, Name(weights->version, weights->ema)));
+    }
+    if (weights->offset != asked.offset || weights->values.size() != asked.count) {
+      throw MessageError(fmt::format("{}: asked for {} values from {} on, got {} from {} on", name_, asked.count,
+                                     asked.offset, weights->values.size(), weights->offset));
+    }
+    CheckWhole(fmt::format("piece {} of {}", piece, name_), Checksum(weights->values), map_.checksums[piece]);
+    Keep(*weights);
+    coordinator_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+    ++from_coordinator_;
+    if (holders_.call) Find();  // others may have begun meanwhile; if the version has gone, those that are known remain
+    return true;
+  }
+
+  FetchWeights Ask(std::size_t piece) const {
+    const std::uint64_t offset = piece * map_.piece;
+    return {wanted_.version, wanted_.ema, offset, std::min<std::uint64_t>(map_.piece, out_.size() - offset)};
+  }
+
+  bool IsRight(std::size_t piece, const Weights& weights) const {
+    const FetchWeights asked = Ask(piece);
+    return weights.version == asked.version && weights.ema == asked.ema && weights.offset == asked.offset &&
+           weights.values.size() == asked.count && Checksum(weights.values) == map_.checksums[piece];
+  }
+
+  void Keep(const Weights& weights) {
+    std::copy(weights.values.begin(), weights.values.end(), out_.begin() + static_cast<std::ptrdiff_t>(weights.offset));
+  }
+
+  // Without the key.
+  static std::string EndpointOf(const std::string& address) { return address.substr(0, address.find(' ')); }
+
+  WeightsGone Gone() const {
+    return WeightsGone(name_ + ": nobody has them any more, newer ones have taken their place");
+  }
+
+  const MessageCall& coordinator_;
+  const FindWeights& wanted_;
+  std::span<float> out_;
+  const Holders& holders_;
+  std::string name_;
+  WeightPieces map_;
+  std::vector<Holder> known_;
+  double coordinator_seconds_ = 0;  // that its last piece took
+  std::size_t from_coordinator_ = 0;
+};
+
+}  // namespace
+
+std::size_t FetchInPieces(const MessageCall& coordinator, const FindWeights& wanted, std::span<float> out,
+                          const Holders& holders) {
+  return Fetch(coordinator, wanted, out, holders).Run();
+}
+
+WeightPieces MapOf(std::uint64_t version, bool ema, std::span<const float> values, std::uint64_t piece) {
+  SPOTLIGHT_REQUIRE(piece >= 1, "piece");
+  WeightPieces map{
+      .version = version, .ema = ema, .total = values.size(), .piece = piece, .checksums = {}, .holders = {}};
+  for (std::uint64_t offset = 0; offset < values.size(); offset += piece) {
+    map.checksums.push_back(Checksum(values.subspan(offset, std::min<std::uint64_t>(piece, values.size() - offset))));
+  }
+  return map;
+}
+
+Message PieceOf(const FetchWeights& fetch, std::span<const float> values) {
+  if (fetch.offset >= values.size()) return NoWeights{fetch.version, fetch.ema};
+  const auto piece = values.subspan(fetch.offset, std::min<std::uint64_t>(fetch.count, values.size() - fetch.offset));
+  return Weights{fetch.version, fetch.ema, fetch.offset, {piece.begin(), piece.end()}};
+}
+
+std::vector<std::string> HolderList::After(std::uint32_t rank) const {
+  std::vector<std::string> addresses;
+  auto next = addresses_.upper_bound(rank);
+  for (std::size_t left = addresses_.size(); left > 0 && addresses.size() < kMost; --left, ++next) {
+    if (next == addresses_.end()) next = addresses_.begin();
+    if (next->first != rank) addresses.push_back(next->second);
+  }
+  return addresses;
 }
 
 void PushInPieces(const MessageCall& call, std::uint64_t version, bool ema, std::span<const float> values,

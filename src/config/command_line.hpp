@@ -7,7 +7,19 @@
 namespace spotlight {
 
 struct CommandLine {
-  enum class Mode { kRun, kJoin, kPretrain, kSample, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
+  enum class Mode {
+    kRun,
+    kJoin,
+    kPretrain,
+    kSample,
+    kCheck,
+    kDryRun,
+    kShowConfig,
+    kDescribe,
+    kListRewards,
+    kVersion,
+    kHelp
+  };
   Mode mode = Mode::kRun;
   bool pretrain = false;               // the word `pretrain` was given, also with --check or --dry-run
   bool sample = false;                 // the word `sample` was given

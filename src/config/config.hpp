@@ -143,8 +143,8 @@ struct SpotConfig {
   std::string trace;      // empty: none
   double time_scale = 1;  // seconds of the trace in one second of the run
   int ranks_per_node = 1;
-  double notice = 30;  // seconds
-  bool rejoin = true;
+  double notice = 30;    // seconds
+  double cool_down = 1;  // seconds
 };
 
 struct CheckpointConfig {

@@ -49,14 +49,14 @@ double ExploredSpread(const std::vector<Sample>& explored, const IterationPlan& 
 }  // namespace
 
 Coordinator::Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record,
-                         RunState state, int trainers, int explorers)
+                         RunState state, int trainers)
     : config_(config),
       resources_(resources),
       dispatch_(dispatch),
       record_(record),
       state_(std::move(state)),
       prompt_sampler_(resources.train.prompts, config.prompts.tag_weights, config.run.seed),
-      progress_(config.run.iterations, explorers),
+      progress_(config.run.iterations),
       elapsed_before_(state_.elapsed_seconds),
       trainers_(trainers),
       first_iteration_(static_cast<int>(state_.next_iteration)) {

@@ -23,7 +23,7 @@ class Coordinator {
  public:
   // `state`: of a checkpoint, or a new run's. Weights of version state.next_iteration must be published.
   Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record, RunState state,
-              int trainers, int explorers);
+              int trainers);
 
   // Iterations until the last, the time limit or a stop signal; then the final evaluation, checkpoint and export.
   // Returns kExitFinished or kExitStopped. Throws RunFailed, FileError.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -34,6 +35,17 @@ std::optional<std::uint32_t> RankOf(const std::string& name) {
   return rank;
 }
 
+// Whether the parts of a state are those of its steps.
+bool Fits(const Request& request, const DenoiseState& state) {
+  const std::uint32_t begin = std::min(state.steps, request.window_begin),
+                      end = std::min(state.steps, request.window_end);
+  const bool rollout = request.kind == RequestKind::kRollout && end > begin;
+  const std::size_t log_probs = rollout ? end - begin : 0;
+  const std::size_t rows = rollout ? log_probs + (state.steps >= request.window_end ? 1 : 0) : 0;
+  return !state.latents.empty() && state.log_probs.size() == log_probs &&
+         state.trajectory.size() == rows * state.latents.size();
+}
+
 // What a request is, whatever its id and lease.
 auto ContentOf(const Request& r) {
   return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end);
@@ -51,7 +63,7 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
       ledger_(config.cost),
       roster_(ledger_) {
   for (const auto& [rank, leads] : parts_.trainers) trainers_[rank].leads = leads;
-  if (parts_.role == Role::kAll) AnswerHello({.rank = 0, .role = Role::kAll});
+  if (parts_.role == Role::kAll) roster_.Arrive({.rank = 0, .role = Role::kAll}, start_);
 }
 
 void Dispatch::BeginIteration(std::uint32_t iteration) {
@@ -113,18 +125,36 @@ void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
 
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
   published_.remove_if([&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
-  const std::uint64_t checksum = Checksum(values);
-  published_.push_front({key, std::move(values), checksum});
+  WeightPieces pieces = MapOf(key.version, key.ema, values);
+  published_.push_front({key, std::move(values), std::move(pieces), {}});
 }
 
-const Dispatch::Published& Dispatch::FindPublished(const WeightKey& key) const {
-  for (const Published& entry : published_) {
-    if (entry.key == key) return entry;
-  }
-  FailRequire("published", __FILE__, __LINE__, "no weights of version " + std::to_string(key.version));
+Dispatch::Published* Dispatch::FindPublished(const WeightKey& key) {
+  const auto found =
+      std::find_if(published_.begin(), published_.end(), [&](const Published& entry) { return entry.key == key; });
+  return found == published_.end() ? nullptr : &*found;
 }
 
-const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) const { return FindPublished(key).values; }
+const std::vector<float>& Dispatch::PublishedWeights(const WeightKey& key) {
+  const Published* published = FindPublished(key);
+  SPOTLIGHT_REQUIRE(published != nullptr, "no weights of version " + std::to_string(key.version));
+  return published->values;
+}
+
+Message Dispatch::AnswerFind(const FindWeights& find) {
+  Published* published = FindPublished({find.version, find.ema});
+  if (published == nullptr) return NoWeights{find.version, find.ema};
+  WeightPieces pieces = published->pieces;
+  pieces.holders = published->holders.After(find.rank);
+  if (!find.address.empty() && roster_.Has(find.rank)) published->holders.Add(find.rank, find.address);
+  return pieces;
+}
+
+Message Dispatch::AnswerFetch(const FetchWeights& fetch) {
+  const Published* published = FindPublished({fetch.version, fetch.ema});
+  if (published == nullptr) return NoWeights{fetch.version, fetch.ema};  // of a worker that was away for long
+  return PieceOf(fetch, published->values);
+}
 
 bool Dispatch::ServeOne() {
   return server_.ServeOne([this](const Bytes& bytes) { return Answer(bytes); }, std::chrono::milliseconds(100));
@@ -159,6 +189,7 @@ void Dispatch::Lose(std::uint32_t rank) {
     throw Lost(rank, "its connection has ended: it was killed, or it was stopped or cut off for " +
                          std::to_string(kSilenceLimit.count() / 1000) + " s");
   }
+  for (Published& entry : published_) entry.holders.Remove(rank);
   if (!roster_.Has(rank)) return;
   const std::vector<std::uint64_t> given_back = queue_.Release(static_cast<int>(rank));
   // Each sample of its batch has lost what it did since the last commit: a step, by and large.
@@ -178,11 +209,38 @@ void Dispatch::Expire() {
   const double now = Now();
   if (now - last_expiry_ < kExpirySeconds) return;
   last_expiry_ = now;
+  if (parts_.store != nullptr) {
+    const std::vector<std::string> problems = parts_.store->Problems();
+    for (; problems_told_ < problems.size(); ++problems_told_) LogWarning(problems[problems_told_]);
+  }
+  if (config_.ranks.explorer_sp > 1) ChooseDegree();
   for (const RequestQueue::Expired& expired : queue_.Expire(now)) {
     LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
                         expired.id));
     speeds_.Forget(expired.worker);
   }
+}
+
+// The degree with which explorers are done with the rest of the phase first, as far as degrees have been measured.
+void Dispatch::ChooseDegree() {
+  PhaseWork work;
+  work.batch = std::max(1, config_.sampler.batch);
+  for (const RequestKind kind : {RequestKind::kRollout, RequestKind::kExplore}) {
+    work.requests +=
+        static_cast<int>(queue_.Count(RequestState::kQueued, kind) + queue_.Count(RequestState::kLeased, kind));
+  }
+  std::map<std::string, int> hosts;
+  for (const auto& [number, rank] : roster_.ranks()) {
+    if (rank.role == Role::kExplorer && !rank.parked) ++hosts[rank.host];
+  }
+  for (const auto& [host, ranks] : hosts) work.ranks_of_host.push_back(ranks);
+  // Only what was measured beside a rank alone can be compared with it.
+  const auto alone = degree_seconds_.find(1);
+  if (work.requests == 0 || hosts.empty() || alone == degree_seconds_.end() || degree_seconds_.size() < 2) return;
+  for (const auto& [degree, seconds] : degree_seconds_) {
+    if (degree <= config_.ranks.explorer_sp) work.efficiency[degree] = alone->second / (degree * seconds);
+  }
+  degree_ = BestDegree(work, parts_.heads);
 }
 
 void Dispatch::Finish() {
@@ -215,13 +273,14 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   }
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
-  } else if (const auto* push = std::get_if<Push>(&message)) {
-    AcceptPush(*push);
+  } else if (auto* push = std::get_if<Push>(&message)) {
+    AcceptPush(std::move(*push));
   } else if (auto* commit = std::get_if<CommitStates>(&message)) {
     AcceptCommit(std::move(*commit));
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
-    const Published& published = FindPublished({fetch->version, fetch->ema});
-    reply = PieceOf(*fetch, published.values, published.checksum);
+    reply = AnswerFetch(*fetch);
+  } else if (const auto* find = std::get_if<FindWeights>(&message)) {
+    reply = AnswerFind(*find);
   } else if (const auto* prompts = std::get_if<FetchPrompts>(&message)) {
     reply = parts_.embeddings(*prompts);
   } else if (auto* piece = std::get_if<PushWeights>(&message)) {
@@ -256,6 +315,17 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
 }
 
 Message Dispatch::AnswerHello(const Hello& hello) {
+  if (hello.fingerprint != parts_.fingerprint) {
+    const std::string text = fmt::format(
+        "rank {} on {} computes other last bits than the coordinator's machine ({:016x}, {:016x}): take a "
+        "machine with the same kind of processor and the same build",
+        hello.rank, hello.host, hello.fingerprint, parts_.fingerprint);
+    if (trainers_.contains(hello.rank))
+      failure_.emplace(text, kExitUsage);
+    else
+      LogWarning(text + "; it is not used");
+    return Failed{text, kExitUsage, hello.rank};
+  }
   if (const auto trainer = trainers_.find(hello.rank); trainer != trainers_.end()) trainer->second.arrived = true;
   roster_.Arrive(hello, Now());
   return Ack{};
@@ -264,6 +334,9 @@ Message Dispatch::AnswerHello(const Hello& hello) {
 Message Dispatch::AnswerJoin(const Join& join) {
   if (!parts_.welcome) return Failed{"this run takes no spot jobs", kExitUsage};
   if (finishing_) return Failed{"this run has come to its end", kExitFinished};
+  if (const double wait = roster_.CoolDown(join.host, config_.spot.cool_down, Now()); wait > 0) {
+    return Wait{static_cast<std::uint32_t>(std::ceil(1000 * wait))};
+  }
   Welcome welcome = parts_.welcome();
   welcome.first_rank = roster_.Reserve(join.ranks);
   LogLine(fmt::format("a spot job of {} rank(s) on {} joins as rank {}", join.ranks, join.host, welcome.first_rank));
@@ -292,13 +365,13 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     if (!std::exchange(rank.called, false)) return Wait{kParkedMilliseconds};
     return Activate{};
   }
-  if (std::optional<Work> work = WorkFor(pull.rank, pull.capacity)) return *std::move(work);
+  if (std::optional<Work> work = WorkFor(pull)) return *std::move(work);
   if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end() && !trainer->second.tasks.empty()) {
     Message task = std::move(trainer->second.tasks.front());
     trainer->second.tasks.pop_front();
     return task;
   }
-  return Wait{kWaitMilliseconds};
+  return Wait{kWaitMilliseconds, static_cast<std::uint32_t>(degree_)};
 }
 
 // With no spot rank the trainers explore before they train; and what is left of a fixed budget, after it.
@@ -310,11 +383,12 @@ std::uint32_t Dispatch::StepsOf(RequestKind kind) const {
   return static_cast<std::uint32_t>(kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps);
 }
 
-std::optional<Work> Dispatch::WorkFor(std::uint32_t rank, std::uint32_t capacity) {
+std::optional<Work> Dispatch::WorkFor(const Pull& pull) {
+  const std::uint32_t rank = pull.rank, capacity = pull.capacity;
   const int worker = static_cast<int>(rank);
   const double now = Now();
   for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
-    if (kind == RequestKind::kExplore && !Explores(rank)) continue;
+    if (queue_.Done(kind) || (kind == RequestKind::kExplore && !Explores(rank))) continue;
     std::vector<int> sharers = roster_.Leaders();
     if (kind == RequestKind::kExplore) {
       std::erase_if(sharers, [&](int other) { return !Explores(static_cast<std::uint32_t>(other)); });
@@ -332,8 +406,10 @@ std::optional<Work> Dispatch::WorkFor(std::uint32_t rank, std::uint32_t capacity
       requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds, older);
     }
     if (requests.empty()) continue;
-    batches_[rank] = {now, requests.size(), kind};
-    return WithStates(std::move(requests));
+    batches_[rank] = {now, requests.size(), static_cast<int>(std::max<std::size_t>(1, pull.members.size())), kind};
+    Work work = WithStates(std::move(requests));
+    work.degree = static_cast<std::uint32_t>(degree_);
+    return work;
   }
   return std::nullopt;
 }
@@ -353,19 +429,24 @@ Work Dispatch::WithStates(std::vector<Request> requests) {
   return work;
 }
 
-void Dispatch::AcceptPush(const Push& push) {
+void Dispatch::AcceptPush(Push push) {
   const auto batch = batches_.find(push.rank);
   if (batch != batches_.end() && batch->second.requests == push.samples.size() && !push.samples.empty()) {
     const double seconds = std::max(1e-6, Now() - batch->second.since);
     speeds_.Observe(static_cast<int>(push.rank), batch->second.kind, static_cast<double>(batch->second.requests),
                     seconds);
+    if (!trainers_.contains(push.rank) && batch->second.kind != RequestKind::kEvaluate) {
+      double& known = degree_seconds_[batch->second.degree];
+      const double each = seconds / static_cast<double>(batch->second.requests);
+      known = known == 0 ? each : 0.7 * known + 0.3 * each;
+    }
     batches_.erase(batch);
   }
-  for (const Sample& sample : push.samples) {
+  for (Sample& sample : push.samples) {
     if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;  // cut or fenced: not counted
     ledger_.AddSteps(StepsOf(sample.request.kind), 0);
-    samples_[sample.request.kind][sample.request.id] = sample;
     if (parts_.store != nullptr && !sample.request.keep_image) parts_.store->CommitSample(sample);
+    samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));
   }
 }
 
@@ -374,7 +455,7 @@ void Dispatch::AcceptCommit(CommitStates commit) {
   for (std::size_t i = 0; i < commit.requests.size(); ++i) {
     const Request& request = commit.requests[i];
     const std::uint32_t steps = commit.states[i].steps;
-    if (!queue_.IsLive(request.id, request.epoch)) continue;
+    if (!queue_.IsLive(request.id, request.epoch) || !Fits(request, commit.states[i])) continue;
     if (!parts_.store->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind
     queue_.Progress(request.id, request.epoch, steps, Now());
   }

@@ -28,6 +28,7 @@
 #include "model/model_weights.hpp"
 #include "plan/ledger.hpp"
 #include "schedule/batch_size.hpp"
+#include "schedule/membership.hpp"
 #include "schedule/request_queue.hpp"
 
 namespace spotlight {
@@ -55,6 +56,8 @@ class Dispatch {
     std::function<Welcome()> welcome;
     std::function<void()> tick;  // called between two answers
     Index weights = 0;
+    int heads = 1;                  // of the model: sequence-parallel degrees divide it
+    std::uint64_t fingerprint = 0;  // of every rank that may take part
   };
   Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts);
 
@@ -79,7 +82,7 @@ class Dispatch {
 
   // Weights that workers may fetch from now on; keeps those of the last two versions.
   void Publish(const WeightKey& key, std::vector<float> values);
-  const std::vector<float>& PublishedWeights(const WeightKey& key) const;
+  const std::vector<float>& PublishedWeights(const WeightKey& key);
 
   // Answers workers until `condition` holds. Throws RunFailed, or PeerLost if a trainer's connection has ended: it is
   // dead, stopped or cut off.
@@ -101,7 +104,8 @@ class Dispatch {
   struct Published {
     WeightKey key;
     std::vector<float> values;
-    std::uint64_t checksum = 0;
+    WeightPieces pieces;
+    HolderList holders;
   };
   struct TrainerState {
     bool leads = false;
@@ -113,19 +117,22 @@ class Dispatch {
   bool ServeOne();
   void CheckWorkers();
   void Expire();
+  void ChooseDegree();
   void Lose(std::uint32_t rank);
   PeerLost Lost(std::uint32_t rank, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
   Message AnswerHello(const Hello& hello);
   Message AnswerPull(const Pull& pull);
   Message AnswerJoin(const Join& join);
-  std::optional<Work> WorkFor(std::uint32_t rank, std::uint32_t capacity);
+  std::optional<Work> WorkFor(const Pull& pull);
   Work WithStates(std::vector<Request> requests);
-  void AcceptPush(const Push& push);
+  void AcceptPush(Push push);
   void AcceptCommit(CommitStates commit);
   void AcceptGiveBack(const GiveBack& message);
   void AcceptTrained(Trained trained);
-  const Published& FindPublished(const WeightKey& key) const;
+  Published* FindPublished(const WeightKey& key);
+  Message AnswerFind(const FindWeights& find);
+  Message AnswerFetch(const FetchWeights& fetch);
   bool Explores(std::uint32_t rank) const;
   std::uint32_t StepsOf(RequestKind kind) const;
 
@@ -139,11 +146,15 @@ class Dispatch {
   struct Batch {
     double since = 0;  // leased
     std::size_t requests = 0;
+    int degree = 1;  // ranks that share the pass
     RequestKind kind = RequestKind::kRollout;
   };
   std::map<std::uint32_t, Batch> batches_;  // in work, by leader
+  std::map<int, double> degree_seconds_;    // a request by all that share it, by degree
+  int degree_ = 0;                          // that explorers are to form; 0: no opinion yet
   std::uint32_t iteration_ = 0;
   double last_expiry_ = 0;
+  std::size_t problems_told_ = 0;  // of the store's
   std::uint64_t next_id_ = 1;
   std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
   std::optional<Trained> trained_;

@@ -13,6 +13,7 @@
 #include "base/log.hpp"
 #include "driver/dispatch.hpp"
 #include "driver/signals.hpp"
+#include "kernels/fingerprint.hpp"
 
 namespace spotlight {
 namespace {
@@ -27,6 +28,16 @@ Member MemberOf(const PoolMember& pool) {
           .group = pool.word[1],
           .index = pool.word[2],
           .group_size = pool.word[3]};
+}
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
+// Longer than a rank that is well may be away from its group. Judging a batch takes as long as a command may.
+double LateSeconds(const Config& config) {
+  const double judging = config.reward.command.empty() ? 0 : 2.0 * config.reward.command_timeout;
+  return std::max({12 * config.ranks.detection_time, 60.0, judging});
 }
 
 // How many ranks of a host are to work: as many as did in the first plan, which its members tell each other.
@@ -52,10 +63,11 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
       joined_(joined),
       run_id_(run_id),
       coordinator_(coordinator),
-      pool_(world, std::chrono::milliseconds(static_cast<int>(1000 * config.ranks.detection_time))),
+      pool_(world, Milliseconds(config.ranks.detection_time), Milliseconds(LateSeconds(config))),
       shared_(pool_.group(), coordinator),
       heads_(static_cast<int>(resources.model.layout->config().num_attention_heads)),
       own_{.rank = world.rank()},
+      degree_(config.ranks.explorer_sp),
       members_{rank()},
       worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(), [this](const auto& commit) {
         if (!pool_.AnyWantsRegroup(HasNotice())) return;
@@ -63,8 +75,10 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
         if (Regroup(false)) throw BatchGivenBack{};
       }) {
   if (!joined && world.rank() >= world.size() - config.ranks.parked) own_.state = MemberState::kParked;
+  // The self-test: who may err does not count as there.
+  if (!worker_.Intact()) throw FileError("the weights that this node's ranks share are damaged; this rank leaves");
   Call(Hello{rank(), Role::kExplorer, world.host(), static_cast<std::uint32_t>(getpid()),
-             own_.state == MemberState::kParked});
+             own_.state == MemberState::kParked, ArithmeticFingerprint()});
 }
 
 bool Explorer::HasNotice() const {
@@ -104,7 +118,8 @@ int Explorer::Run() {
 }
 
 bool Explorer::TakeTurn() {
-  if (pool_.AnyWantsRegroup(HasNotice())) {
+  const bool other_degree = speaks_ && worker_.wanted_degree() > 0 && worker_.wanted_degree() != degree_;
+  if (pool_.AnyWantsRegroup(HasNotice() || other_degree)) {
     Regroup(false);
     return true;
   }
@@ -127,50 +142,43 @@ bool Explorer::WaitParked() {
   return true;
 }
 
+Explorer::PoolView Explorer::View(const std::vector<PoolMember>& pool) const {
+  PoolView view;
+  for (const PoolMember& member : pool) view.living.push_back(MemberOf(member));
+  const auto stays = std::find_if(pool.begin(), pool.end(), [](const PoolMember& m) { return m.stays != 0; });
+  const PoolMember& speaker = stays == pool.end() ? pool.front() : *stays;
+  view.speaker = speaker.rank;
+  view.degree = speaker.word[5];
+  view.active_per_host = ActivePerHost(pool);
+  view.plan = PlanGroups(view.living, {view.degree, heads_, view.active_per_host});
+  return view;
+}
+
 // True: this rank's group is another one than before.
 bool Explorer::Regroup(bool batch_broken) {
   const auto start = std::chrono::steady_clock::now();
   if (HasNotice()) own_.state = MemberState::kLeaving;
   const bool led = pool_.group().index() == 0 && own_.group >= 0;
-  GroupPlan plan;
-  std::vector<Member> living;
-  int active_per_host = 0;
-  const Regrouped result =
-      pool_.Regroup(own_.state != MemberState::kLeaving,
-                    {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, active_per_host_},
-                    [&](const std::vector<PoolMember>& pool) {
-                      living.clear();
-                      for (const PoolMember& member : pool) living.push_back(MemberOf(member));
-                      active_per_host = ActivePerHost(pool);
-                      plan = PlanGroups(living, {config_.ranks.explorer_sp, heads_, active_per_host});
-                      std::vector<std::vector<int>> groups;
-                      for (const PlannedGroup& group : plan.groups) groups.push_back(group.ranks);
-                      return groups;
-                    });
-  active_per_host_ = active_per_host;
-  std::vector<std::string> names;
-  for (const PlannedGroup& group : plan.groups) {
-    names.push_back(fmt::format("{}", fmt::join(group.ranks, " ")));
-    const auto found = std::find(group.ranks.begin(), group.ranks.end(), world_.rank());
-    if (found == group.ranks.end()) continue;
-    own_ = {.rank = world_.rank(),
-            .state = MemberState::kActive,
-            .group = group.number,
-            .index = static_cast<int>(found - group.ranks.begin()),
-            .group_size = static_cast<int>(group.ranks.size())};
-    members_.clear();
-    for (const int member : group.ranks) members_.push_back(first_rank_ + static_cast<std::uint32_t>(member));
-  }
-  if (own_.state != MemberState::kActive) own_.group = own_.index = -1;
-  if (led && (result.changed || batch_broken)) Call(GiveBack{rank(), false});
+  const int wish = worker_.wanted_degree() > 0 ? worker_.wanted_degree() : degree_;
+  PoolView view;
+  const Regrouped result = pool_.Regroup(
+      own_.state != MemberState::kLeaving, batch_broken,
+      {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, active_per_host_, wish},
+      [&](const std::vector<PoolMember>& pool) {
+        view = View(pool);
+        std::vector<std::vector<int>> groups;
+        for (const PlannedGroup& group : view.plan.groups) groups.push_back(group.ranks);
+        return groups;
+      });
+  active_per_host_ = view.active_per_host;
+  degree_ = view.degree;
+  speaks_ = view.speaker == world_.rank();
+  const std::string names = TakePlace(view.plan);
+  if (led && result.changed) Call(GiveBack{rank(), false});
   if (own_.state == MemberState::kLeaving) {
     Call(GiveBack{rank(), true});
     LogLine("left in order, as its notice asked");
-  }
-  // The first rank that stays speaks for the pool.
-  const auto speaker = std::find_if(living.begin(), living.end(),
-                                    [](const Member& member) { return member.state != MemberState::kLeaving; });
-  if (speaker != living.end() && speaker->rank == world_.rank()) {
+  } else if (speaks_) {
     Call(RegroupReport{.rank = rank(),
                        .number = static_cast<std::uint32_t>(++regroups_),
                        .members = static_cast<std::uint32_t>(result.members),
@@ -178,11 +186,32 @@ bool Explorer::Regroup(bool batch_broken) {
                        .tries = static_cast<std::uint32_t>(result.tries),
                        .shrink_seconds = result.shrink_seconds,
                        .build_seconds = result.build_seconds,
-                       .groups = fmt::format("{}", fmt::join(names, " | "))});
+                       .groups = names});
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  worker_.AddBusy(Use::kRegroup, seconds);
+  worker_.AddBusy(Use::kRegroup, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return result.changed;
+}
+
+// This rank's place in the plan. Returns all groups for people: "2 3 | 4", in numbers of the run.
+std::string Explorer::TakePlace(const GroupPlan& plan) {
+  std::vector<std::string> names;
+  bool placed = false;
+  for (const PlannedGroup& group : plan.groups) {
+    std::vector<std::uint32_t> numbers;
+    for (const int member : group.ranks) numbers.push_back(first_rank_ + static_cast<std::uint32_t>(member));
+    names.push_back(fmt::format("{}", fmt::join(numbers, " ")));
+    const auto found = std::find(group.ranks.begin(), group.ranks.end(), world_.rank());
+    if (found == group.ranks.end()) continue;
+    placed = true;
+    own_ = {.rank = world_.rank(),
+            .state = MemberState::kActive,
+            .group = group.number,
+            .index = static_cast<int>(found - group.ranks.begin()),
+            .group_size = static_cast<int>(group.ranks.size())};
+    members_ = numbers;
+  }
+  if (!placed) own_.group = own_.index = -1;
+  return fmt::format("{}", fmt::join(names, " | "));
 }
 
 }  // namespace spotlight

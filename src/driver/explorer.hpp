@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/node_memory.hpp"
@@ -38,8 +39,17 @@ class Explorer {
   bool HasNotice() const;
   bool TakeTurn();
   bool WaitParked();
+  // What every member sees in the pool, and plans from it.
+  struct PoolView {
+    std::vector<Member> living;
+    GroupPlan plan;
+    int speaker = -1;  // first of those that stay
+    int degree = 1;
+    int active_per_host = 0;
+  };
+  PoolView View(const std::vector<PoolMember>& pool) const;
   bool Regroup(bool batch_broken);
-  std::vector<std::vector<int>> Plan(const std::vector<PoolMember>& pool);
+  std::string TakePlace(const GroupPlan& plan);
   void Call(const Message& message);
 
   const Config& config_;
@@ -54,6 +64,8 @@ class Explorer {
   Member own_;               // this rank in the present plan
   int active_per_host_ = 0;  // ranks of a host that are to work; 0: no plan yet
   int regroups_ = 0;
+  int degree_;                          // of groups that are whole, in the present plan
+  bool speaks_ = false;                 // first of the members that stay: reports, and rings for another degree
   std::vector<std::uint32_t> members_;  // of this rank's group, numbers in the run
   Worker worker_;
 };

@@ -27,6 +27,7 @@
 #include "driver/worker.hpp"
 #include "io/tensor_store.hpp"
 #include "io/tensor_store_folder.hpp"
+#include "kernels/fingerprint.hpp"
 #include "kernels/runtime.hpp"
 #include "record/run_directory.hpp"
 
@@ -159,7 +160,6 @@ std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& re
                    .window = static_cast<std::size_t>(config.sampler.window_size),
                    .terms = resources.reward->names().size()};
   auto store = std::make_unique<TensorStore>(options);
-  for (const std::string& problem : store->Problems()) LogWarning(problem);
   return store;
 }
 
@@ -191,7 +191,9 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
       .role = alone ? Role::kAll : Role::kTrainer,
       .store = store.get(),
       .embeddings = [&](const FetchPrompts& fetch) { return AnswerPrompts(config, resources, fetch); },
-      .weights = config.lora.rank > 0 ? layout.adapter().size() : layout.base().size()};
+      .weights = config.lora.rank > 0 ? layout.adapter().size() : layout.base().size(),
+      .heads = static_cast<int>(layout.config().num_attention_heads),
+      .fingerprint = alone ? 0 : ArithmeticFingerprint()};
   for (const PassGroup& group : groups) {
     for (const int rank : group.ranks) parts.trainers[static_cast<std::uint32_t>(rank)] = rank == group.ranks[0];
   }
@@ -208,8 +210,7 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   dispatch->Publish({start.state.next_iteration, false}, std::move(state.weights));
   if (!state.ema.empty()) dispatch->Publish({start.state.next_iteration, true}, std::move(state.ema));
   state = {};  // the moments are the trainers' matter
-  Coordinator coordinator(config, resources, *dispatch, record, start.state, world.trainers(),
-                          alone ? 0 : world.explorers());
+  Coordinator coordinator(config, resources, *dispatch, record, start.state, world.trainers());
   int code = kExitFinished;
   try {
     code = coordinator.Run();
@@ -222,7 +223,6 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   dispatch->Finish();
   if (store != nullptr) {
-    for (const std::string& problem : store->Problems()) LogWarning(problem);
     if (code != kExitFinished) store->WaitWritten(kStoreSeconds);
     store.reset();
     if (code == kExitFinished) RemoveTensorStore(StorePath(config));
@@ -234,7 +234,9 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
 int RunTrainer(const Config& config, const Resources& resources, World& world, std::uint64_t run_id, NodeMemory& node,
                Client& client, OptimizerState state, std::span<const int> members) {
   const std::uint32_t rank = static_cast<std::uint32_t>(world.rank());
-  client.Call(Encode(Hello{rank, Role::kTrainer, world.host(), static_cast<std::uint32_t>(getpid()), false}, run_id));
+  client.Call(Encode(
+      Hello{rank, Role::kTrainer, world.host(), static_cast<std::uint32_t>(getpid()), false, ArithmeticFingerprint()},
+      run_id));
   std::unique_ptr<SpGroup> group;
   if (members.size() > 1) {
     group = std::make_unique<SpGroup>(world, members);
@@ -259,7 +261,11 @@ int RunWorker(const Config& config, const Resources& resources, World& world, st
   if (world.role() == Role::kTrainer) {
     code = RunTrainer(config, resources, world, run_id, node, *client, std::move(state), members);
   } else {
-    code = Explorer(config, resources, world, 0, false, run_id, node, *client).Run();
+    try {
+      code = Explorer(config, resources, world, 0, false, run_id, node, *client).Run();
+    } catch (const RunFailed& refused) {  // the coordinator has said why
+      LogWarning(refused.what());
+    }
   }
   LogLine(fmt::format("left with code {}", code));
   return code;

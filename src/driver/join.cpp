@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/failpoint.hpp"
@@ -20,6 +21,7 @@
 #include "comm/messages.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
+#include "driver/dispatch.hpp"
 #include "driver/dry_run.hpp"
 #include "driver/explorer.hpp"
 #include "driver/model_files.hpp"
@@ -66,8 +68,14 @@ Door FindDoor(const std::string& where) {
 
 Welcome AskToJoin(const Door& door, const World& world) {
   const std::unique_ptr<Client> client = MakeClient(door.address, kJoinSeconds);
-  const Join join{world.host(), static_cast<std::uint32_t>(world.size())};
-  const Message reply = Decode(client->Call(Encode(join, door.run_id)), door.run_id);
+  const Bytes join = Encode(Join{world.host(), static_cast<std::uint32_t>(world.size())}, door.run_id);
+  Message reply = Decode(client->Call(join), door.run_id);
+  // This host flaps: it is to come back later.
+  while (const auto* wait = std::get_if<Wait>(&reply)) {
+    LogLine(fmt::format("the run asks this host to wait {:.1f} s before it joins again", wait->milliseconds / 1000.0));
+    std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
+    reply = Decode(client->Call(join), door.run_id);
+  }
   if (const auto* failed = std::get_if<Failed>(&reply)) throw UserError("--join: " + failed->text);
   const auto* welcome = std::get_if<Welcome>(&reply);
   SPOTLIGHT_REQUIRE(welcome != nullptr, "the coordinator's reply is none of Join's");
@@ -96,6 +104,7 @@ std::string NodeSession(std::uint64_t run_id) { return fmt::format("{:016x}", ru
 int RunJoin(const CommandLine& command, World& world) {
   InstallSignalHandlers();
   const Door door = FindDoor(command.join);
+  NodeMemory::RemoveLeftovers();
   // One rank asks for all.
   std::string first_rank, input, directory;
   if (world.rank() == 0) {
@@ -128,6 +137,10 @@ int RunJoin(const CommandLine& command, World& world) {
   int code = kExitFinished;
   try {
     code = Explorer(config, resources, world, first, true, door.run_id, node, *client).Run();
+  } catch (const RunFailed& refused) {
+    LogWarning(refused.what());
+    fmt::print(stderr, "spotlight: {}\n", refused.what());
+    code = refused.exit_code();
   } catch (const CoordinatorLost& lost) {
     LogLine(lost.what());
     if (world.rank() == 0) fmt::print(stderr, "spotlight: the run has ended or was killed\n");

@@ -76,7 +76,6 @@ void Preemptions::Play(Roster& roster, double seconds) {
         break;
     }
   }
-  if (wanted == 0 || !config_.spot.rejoin) return;
   for (int left = wanted; left > 0; left -= config_.spot.ranks_per_node) {
     StartJob(std::min(left, config_.spot.ranks_per_node));
   }

@@ -1,5 +1,6 @@
 // Plays a trace of preemptions on the spot ranks of the coordinator's machine ([spot] trace): notices are SIGTERM,
-// losses SIGKILL; what comes back is a parked rank or, with spot/rejoin, a new spot job (spotlight --join).
+// losses SIGKILL; what comes back is a parked rank or, if there is none, a new spot job
+// (spotlight --join).
 //
 // A place is one spot rank of the trace. At the start place i is the i-th explorer of the run; later the ranks that
 // join take the places that have come back, in order.

@@ -1,11 +1,27 @@
 #include "driver/roster.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.hpp"
 
 namespace spotlight {
+namespace {
+
+constexpr std::uint32_t kFirstJoined = 1000;  // ranks of the first MPI job are below
+constexpr double kStays = 30;                 // seconds after which a rank counts as having stayed
+constexpr double kOneLoss = 0.5;              // losses within so many seconds are one
+
+}  // namespace
+
+Roster::Roster(CostLedger& ledger) : ledger_(ledger), next_rank_(kFirstJoined) {}
+
+double Roster::CoolDown(const std::string& host, double base, double now) const {
+  const auto found = flapping_.find(host);
+  if (found == flapping_.end()) return 0;
+  return std::max(0.0, found->second.last + base * std::exp2(std::min(found->second.losses - 1, 6)) - now);
+}
 
 void Roster::Arrive(const Hello& hello, double now) {
   RosterRank& rank = ranks_[hello.rank];
@@ -52,6 +68,13 @@ void Roster::Depart(std::uint32_t number, Use use, double now) {
   const RosterRank& rank = At(number);
   if (!rank.parked) Bill(number, use, now - rank.billed_until);
   if (rank.role == Role::kExplorer) ++(use == Use::kLost ? counts.lost : counts.left);
+  if (number >= kFirstJoined) {
+    if (now - rank.arrived > kStays) {
+      flapping_.erase(rank.host);
+    } else if (use == Use::kLost && now - flapping_[rank.host].last > kOneLoss) {
+      flapping_[rank.host] = {flapping_[rank.host].losses + 1, now};
+    }
+  }
   ranks_.erase(number);
 }
 

@@ -30,7 +30,7 @@ struct RosterRank {
 
 class Roster {
  public:
-  explicit Roster(CostLedger& ledger) : ledger_(ledger) {}
+  explicit Roster(CostLedger& ledger);
 
   void Arrive(const Hello& hello, double now);
   bool Has(std::uint32_t rank) const { return ranks_.contains(rank); }
@@ -51,6 +51,9 @@ class Roster {
 
   // Numbers for the ranks of a spot job that joins; the first one. They are given once in a run.
   std::uint32_t Reserve(std::uint32_t ranks);
+  // How long a host must wait before it may join again: it has lost ranks right after they came (flapping). `base`:
+  // seconds after the first such loss; doubles with each, up to 64 times; forgotten once a rank of it has stayed.
+  double CoolDown(const std::string& host, double base, double now) const;
 
   struct Counts {
     int arrived = 0, lost = 0, left = 0, regroups = 0, joins = 0;  // of spot ranks, in the life of the run
@@ -60,9 +63,15 @@ class Roster {
  private:
   void Bill(std::uint32_t rank, Use use, double seconds);
 
+  struct Flapping {
+    int losses = 0;
+    double last = 0;
+  };
+
   CostLedger& ledger_;
+  std::map<std::string, Flapping> flapping_;  // by host
   std::map<std::uint32_t, RosterRank> ranks_;
-  std::uint32_t next_rank_ = 1000;  // above those of the first MPI job
+  std::uint32_t next_rank_;
 };
 
 }  // namespace spotlight

@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
-#include "comm/weight_pieces.hpp"
 #include "driver/dispatch.hpp"
 #include "io/state_file.hpp"
 #include "rollout/schedule.hpp"
@@ -94,6 +93,7 @@ Worker::Worker(const Config& config, const Resources& resources, World& world, s
       sampler_(config, resources.model.scheduler, resources.model.layout, {}),
       train_(WithoutConditions(resources.train)),
       eval_(WithoutConditions(resources.eval)) {
+  if (world.role() == Role::kExplorer) exchange_.emplace(world.host(), run_id, rank);
   if (world.role() != Role::kTrainer && world.role() != Role::kAll) return;
   trainer_group_ = std::make_unique<TrainerGroup>(world);
   trainer_ = std::make_unique<Trainer>(config, resources.model.layout, weights_, *trainer_group_, group);
@@ -118,7 +118,11 @@ bool Worker::Turn(const Lines& lines, const std::vector<std::uint32_t>& members)
                                                 .sample_steps = sample_steps_});
   busy_seconds_.assign(kUses, 0.0);
   sample_steps_ = 0;
+  const auto hear = [this](std::uint32_t degree) {
+    if (degree > 0) wanted_degree_ = static_cast<int>(degree);
+  };
   if (const auto* work = std::get_if<Work>(&reply)) {
+    hear(work->degree);
     Denoise(lines, *work);
   } else if (const auto* train = std::get_if<Train>(&reply)) {
     TrainIteration(lines.shared, *train);
@@ -128,6 +132,7 @@ bool Worker::Turn(const Lines& lines, const std::vector<std::uint32_t>& members)
     if (writes) SaveOptimizerState(state, save->path);
     Call(lines.shared, Saved{});
   } else if (const auto* wait = std::get_if<Wait>(&reply)) {
+    hear(wait->degree);
     std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
   } else if (std::holds_alternative<Finish>(reply)) {
     return false;
@@ -223,13 +228,19 @@ void Worker::TrainIteration(Client& coordinator, const Train& train) {
 
 void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
+  if (exchange_) exchange_->Withdraw();  // Load lets go of what is served
   // By its own line: the others of the group may wait for it, to share what it fetches.
   weights_.Load(key, [&](std::span<float> values) {
     const MessageCall call = [&](const Message& message) {
       Failpoint("weights.piece");
       return Call(own, message);
     };
-    FetchInPieces(call, key.version, key.ema, values);
+    if (exchange_) {
+      exchange_->Fetch(call, key.version, key.ema, values);
+      if (!weights_.lora()) exchange_->Withdraw();  // a whole model is kept in another form
+    } else {
+      FetchInPieces(call, {rank_, key.version, key.ema, ""}, values);
+    }
     Failpoint("weights.fetched");
   });
 }

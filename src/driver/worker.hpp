@@ -8,12 +8,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/node_memory.hpp"
 #include "base/sequence_group.hpp"
 #include "comm/channel.hpp"
 #include "comm/trainer_group.hpp"
+#include "comm/weight_exchange.hpp"
 #include "comm/world.hpp"
 #include "config/config.hpp"
 #include "driver/resources.hpp"
@@ -53,6 +55,12 @@ class Worker {
   // What Run does with what a turn threw, inside its catch block.
   int Report(const Lines& lines, const std::exception& error);
 
+  // Whether the weights that are here, perhaps a neighbour's, are those that were written. Reads all of them.
+  bool Intact() const { return weights_.Intact(); }
+
+  // Ranks that are to share a pass, by the coordinator's last word; 0: none yet.
+  int wanted_degree() const { return wanted_degree_; }
+
   // Time that the caller itself spent, which the next pull reports.
   void AddBusy(Use use, double seconds) { busy_seconds_[static_cast<std::size_t>(use)] += seconds; }
 
@@ -75,12 +83,14 @@ class Worker {
   SequenceGroup* group_;
   AtBorder at_border_;
   ModelWeights weights_;
+  std::optional<WeightExchange> exchange_;  // serves what weights_ has; explorers only
   Sampler sampler_;
   ConditionedPrompts train_, eval_;
   bool negative_known_ = false;
   std::unique_ptr<TrainerGroup> trainer_group_;  // null: not a trainer
   std::unique_ptr<Trainer> trainer_;
   std::vector<double> busy_seconds_ = std::vector<double>(kUses, 0.0);
+  int wanted_degree_ = 0;
   std::uint64_t sample_steps_ = 0;                // denoised since the last pull
   double step_seconds_ = 0, commit_seconds_ = 0;  // of the last ones
 };

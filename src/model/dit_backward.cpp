@@ -235,7 +235,7 @@ void Dit::BackwardEmbedding(Parameters& parameters, const DitInput& input, const
                         &act.shards, Stream::kImage);
   }
   if (base_wanted || input_gradients.text != nullptr) {
-    SPOTLIGHT_REQUIRE(input.text != nullptr, "gradients of a projected text");
+    SPOTLIGHT_REQUIRE(input.text != nullptr || text_rows == 0, "gradients of a projected text");
     Buffer dtext_normed(text_rows * config.joint_attention_dim);
     act.linear.Backward(layout_->text_in, stem, 0, text_rows, act.text_normed.data(), act.dtext.data(),
                         dtext_normed.data(), &act.shards, Stream::kText);

@@ -25,9 +25,8 @@ std::string DescribeSeconds(double seconds) {
   return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
 }
 
-Progress::Progress(int iterations, int spot_ranks)
+Progress::Progress(int iterations)
     : iterations_(iterations),
-      spot_ranks_(spot_ranks),
       terminal_(isatty(fileno(stdout)) != 0 && std::getenv("SPOTLIGHT_NO_TERMINAL") == nullptr),
       last_shown_(std::chrono::steady_clock::now()) {}
 
@@ -66,8 +65,12 @@ void Progress::Step(int iteration, const std::map<std::string, double>& values, 
   has_last_reward_ = true;
   line += fmt::format(" | zero-spread {:.0f}% | clip {:.0f}% | spot {} | {:.2f} s | {:.0f} img/s | ETA {}",
                       100 * values.at("group_zero_spread_ratio"),
-                      100 * (values.at("policy_clip_frac_high") + values.at("policy_clip_frac_low")), spot_ranks_,
-                      values.at("time_step_s"), values.at("perf_images_per_s"), DescribeSeconds(seconds_left));
+                      100 * (values.at("policy_clip_frac_high") + values.at("policy_clip_frac_low")),
+                      static_cast<int>(values.at("ranks_spot")), values.at("time_step_s"),
+                      values.at("perf_images_per_s"), DescribeSeconds(seconds_left));
+  // Nothing was lost: nothing to say.
+  const double goodput = values.at("goodput");
+  if (goodput < 0.9995) line += fmt::format(" | goodput {:.1f}%", 100 * goodput);
   const auto strict = values.find("eval_strict");
   if (strict != values.end() && !std::isnan(strict->second)) {
     line += fmt::format(" | eval {:.3f} +- {:.3f}", strict->second, values.at("eval_strict_se"));

@@ -10,7 +10,7 @@ namespace spotlight {
 
 class Progress {
  public:
-  Progress(int iterations, int spot_ranks);
+  explicit Progress(int iterations);
 
   // "rollout 48/64": redrawn in place on a terminal at most ten times a second, silent in a log until a phase lasts 30
   // s.
@@ -24,7 +24,6 @@ class Progress {
   void ClearBar();
 
   int iterations_;
-  int spot_ranks_;
   bool terminal_;
   bool bar_shown_ = false;
   double last_reward_ = 0;

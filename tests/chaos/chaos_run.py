@@ -226,6 +226,7 @@ class ChaosRun:
         except subprocess.TimeoutExpired:
             states = [f"{process.rank}{'j' if process.joined else ''}" for process in self.ranks()]
             self.violations.append(f"hangs: not ended within {LIMIT:.0f} s; ranks {' '.join(states)}")
+            self.save_stacks()
             self.end_all()
             actual = self.process.wait()
         self.out.flush()
@@ -263,6 +264,13 @@ class ChaosRun:
             row = sr.history(self.directory)[-1]
             self.check(row["cost_spot_lost_h"] > 0, "the ledger has no lost time")
         self.close()
+
+    def save_stacks(self):
+        """Where the ranks hang, for who looks into it; with gdb only."""
+        for process in self.ranks() if shutil.which("gdb") else ():
+            words = ["gdb", "-p", str(process.pid), "-batch", "-ex", "thread apply all backtrace"]
+            with open(self.folder / f"stack_{process.rank}_{process.pid}", "w", encoding="utf-8") as file:
+                subprocess.run(words, stdout=file, stderr=subprocess.DEVNULL, timeout=60, check=False)
 
     def left_processes(self):
         """Their command lines; mpirun.sh's clock, which sleeps for 5 s at most, aside."""

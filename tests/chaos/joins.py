@@ -90,7 +90,7 @@ def flapping(run):
 
 
 def add_trace(name, file, settings):
-    @scenario(f"S5-{name}", f"the trace {file}, faster", {"run/iterations": 24, "spot/rejoin": "true", **settings})
+    @scenario(f"S5-{name}", f"the trace {file}, faster", {"run/iterations": 24, **settings})
     def trace(run):
         # Another seed: another start in the pace, which decides what an event hits.
         scale = float(run.settings["spot/time_scale"]) * run.random.uniform(0.7, 1.4)

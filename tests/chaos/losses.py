@@ -118,7 +118,7 @@ def odd_survivors(run):
     for losses in (1, 2, 2, 2):
         run.pause(0.1, 0.4)
         if run.working():
-            run.kill(run.random.sample(run.explorers(), losses))
+            run.kill(run.random.sample(explorers := run.explorers(), min(losses, len(explorers))))
     for ranks in (4, 3):
         if run.working():
             run.join(ranks)
@@ -146,8 +146,8 @@ add_place("W2", "the same when all is fetched", f"weights.fetched:kill:nth=2:tim
 add_place("W3", "weights come so slowly that new ones are published meanwhile", "weights.piece:sleep:ms=150:chance=0.3")
 add_place("C1-begin", "death before a commit", "commit.begin:kill:times=3:nth={nth}")
 add_place("C1-posted", "death after a commit was sent", "commit.posted:kill:times=3:nth={nth}", True)
-add_place("C1-push", "death with finished samples in hand", "push.ready:kill:times=3:nth={nth}")
-add_place("C1-pushed", "death after finished samples were sent", "push.done:kill:times=3:nth={nth}")
+add_place("C1-push", "death with finished samples in hand", f"push.ready:kill:times=3:nth={{nth}}:{EXPLORERS}")
+add_place("C1-pushed", "death after finished samples were sent", f"push.done:kill:times=3:nth={{nth}}:{EXPLORERS}")
 add_place("M2-abort", "abort() in a step", "denoise.step:abort:times=3:nth={nth}")
 add_place("M2-exit", "exit(3) in a step", "denoise.step:exit:times=3:nth={nth}")
 add_place("M2-throw", "an exception in a step", "denoise.step:throw:times=3:nth={nth}", True)

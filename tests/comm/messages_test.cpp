@@ -36,12 +36,12 @@ std::vector<Message> AllMessages() {
   trained.weights = {1, 2};
   trained.ema_weights = {3};
   return {Pull{1, Role::kTrainer, 8, {0.5, 1}, {1, 2}, 40},
-          Work{{FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}},
-          Wait{250},
+          Work{{FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}, 4},
+          Wait{250, 2},
           Push{2, {FullSample(), FullSample()}},
           Ack{},
           FetchWeights{3, true, 64, 16},
-          Weights{3, true, 9, {1, 2, 3}, 64, 99},
+          Weights{3, true, 64, {1, 2, 3}},
           Train{4, {{FullSample(), -1.5}}},
           trained,
           Save{"a path", 12},
@@ -52,12 +52,15 @@ std::vector<Message> AllMessages() {
           Prompts{TextList::kEval, {{4, 2, {1, 2, 3, 4}}, {0, 1, {5, 6}}}},
           PushWeights{3, true, 9, 64, 99, {1, 2}},
           CommitStates{2, {FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}},
-          Hello{2, Role::kExplorer, "a host", 99, true},
+          Hello{2, Role::kExplorer, "a host", 99, true, 0xfedcULL},
           Activate{},
           GiveBack{2, true},
           RegroupReport{2, 3, 4, 1, 2, 0.25, 0.5, "2 3"},
           Join{"a host", 4},
-          Welcome{100, "[run]", "a folder"}};
+          Welcome{100, "[run]", "a folder"},
+          FindWeights{2, 3, true, "tcp://a:1 key"},
+          WeightPieces{3, true, 99, 64, {7, 8}, {"tcp://a:1 key", "tcp://b:2 key"}},
+          NoWeights{3, true}};
 }
 
 template <class F>
@@ -114,7 +117,11 @@ TEST(Messages, FieldsArriveWhereTheyBelong) {
 
   const Message weights = Decode(Encode(AllMessages()[6], kRun), kRun);
   EXPECT_EQ(std::get<Weights>(weights).offset, 64u);
-  EXPECT_EQ(std::get<Weights>(weights).total, 99u);
+  const auto map = std::get<WeightPieces>(Decode(Encode(AllMessages()[24], kRun), kRun));
+  EXPECT_EQ(map.total, 99u);
+  EXPECT_EQ(map.piece, 64u);
+  EXPECT_EQ(map.checksums, (std::vector<std::uint64_t>{7, 8}));
+  EXPECT_EQ(map.holders, (std::vector<std::string>{"tcp://a:1 key", "tcp://b:2 key"}));
   const Message fetch = Decode(Encode(AllMessages()[5], kRun), kRun);
   EXPECT_EQ(std::get<FetchWeights>(fetch).offset, 64u);
   EXPECT_EQ(std::get<FetchWeights>(fetch).count, 16u);
@@ -207,10 +214,6 @@ TEST(Messages, ChecksumSeesValueAndOrder) {
   EXPECT_NE(Checksum(values), Checksum(std::vector<float>{1, 2, std::nextafter(3.0F, 4.0F)}));
   EXPECT_NE(Checksum(values), Checksum(std::vector<float>{1, 2}));
   EXPECT_NE(Checksum(std::vector<float>{0.0F}), Checksum(std::vector<float>{-0.0F}));
-  PiecewiseChecksum pieces(values.size());
-  pieces.Add(std::vector<float>{1, 2});
-  pieces.Add(std::vector<float>{3});
-  EXPECT_EQ(pieces.value(), Checksum(values));
 }
 
 }  // namespace

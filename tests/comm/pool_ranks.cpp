@@ -52,13 +52,14 @@ struct Story {
   int leave = 0;              // percent a step
   bool parked_third = false;  // the upper third of the ranks starts parked, and activates itself after a while
   bool stop_one = false;      // rank 2 stops itself
+  bool hang_one = false;      // rank 2 goes on beating but does nothing any more
   milliseconds length = milliseconds(2500);
 };
 
 // Steps until the time is over. Every exchange is checked, so a message of an old group would show.
 int Explore(World& world, const Story& story) {
   generator.seed(static_cast<unsigned>(world.rank() * 7919 + getpid()));
-  SpotPool pool(world, milliseconds(500));
+  SpotPool pool(world, milliseconds(500), milliseconds(1500));
   failpoint_hook = MayDie;
   const Clock::time_point start = Clock::now();
   std::int32_t state = kActive;
@@ -66,7 +67,7 @@ int Explore(World& world, const Story& story) {
   int regroups = 0;
   const auto regroup = [&] {
     death_percent = regroups == 0 ? 0 : story.death_in_regroup;
-    pool.Regroup(state != kLeaving, {state}, Pairs);
+    pool.Regroup(state != kLeaving, false, {state}, Pairs);
     death_percent = 0;
     ++regroups;
     if (state == kLeaving) world.Leave(kExitFinished);
@@ -84,6 +85,7 @@ int Explore(World& world, const Story& story) {
         continue;
       }
       if (story.stop_one && world.rank() == 2 && step == 20) std::raise(SIGSTOP);
+      while (story.hang_one && world.rank() == 2 && step == 20) std::this_thread::sleep_for(milliseconds(1));
       death_percent = story.death_in_step;
       MayDie("step");
       death_percent = 0;
@@ -142,12 +144,14 @@ int PoolDeathsInRegroup(World& world) { return Play(world, {.death_in_step = 1, 
 int PoolLeaves(World& world) { return Play(world, {.leave = 5}); }
 int PoolParked(World& world) { return Play(world, {.death_in_step = 1, .parked_third = true}); }
 int PoolStopped(World& world) { return Play(world, {.stop_one = true}); }
+int PoolHangs(World& world) { return Play(world, {.hang_one = true, .length = milliseconds(10000)}); }
 
 }  // namespace
 
 std::map<std::string, Scenario> PoolScenarios() {
   return {{"pool_steps", PoolSteps},   {"pool_deaths", PoolDeaths}, {"pool_deaths_in_regroup", PoolDeathsInRegroup},
-          {"pool_leaves", PoolLeaves}, {"pool_parked", PoolParked}, {"pool_stopped", PoolStopped}};
+          {"pool_leaves", PoolLeaves}, {"pool_parked", PoolParked}, {"pool_stopped", PoolStopped},
+          {"pool_hangs", PoolHangs}};
 }
 
 }  // namespace spotlight

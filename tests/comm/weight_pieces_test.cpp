@@ -3,11 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "comm/peer_lost.hpp"
 
 namespace spotlight {
 namespace {
@@ -33,69 +41,246 @@ std::vector<float> Values(std::size_t size) {
   return values;
 }
 
-// A coordinator that answers FetchWeights with pieces of `values`, over the wire; `damage` may change a reply.
+// A coordinator that answers over the wire; `damage` may change a piece, and from `gone_after` pieces on it has none.
 struct Source {
   std::vector<float> values = Values(10);
+  std::uint64_t piece = 4;
+  std::vector<std::string> holders = {};
+  std::size_t gone_after = 1000;
   std::function<void(Weights&)> damage = [](Weights&) {};
-  std::vector<std::size_t> sizes;  // of the pieces sent
+  std::function<void(WeightPieces&)> change = [](WeightPieces&) {};
+  std::vector<std::size_t> sizes = {};  // of the pieces sent
 
+  Message Reply(const Message& request) {
+    if (const auto* find = std::get_if<FindWeights>(&request)) {
+      if (sizes.size() >= gone_after) return NoWeights{find->version, find->ema};
+      WeightPieces pieces = MapOf(find->version, find->ema, values, piece);
+      pieces.holders = holders;
+      change(pieces);
+      return pieces;
+    }
+    if (sizes.size() >= gone_after) return NoWeights{};
+    Message reply = PieceOf(std::get<FetchWeights>(request), values);
+    if (auto* weights = std::get_if<Weights>(&reply)) {
+      sizes.push_back(weights->values.size());
+      damage(*weights);
+    }
+    return reply;
+  }
   Message operator()(const Message& message) {
-    const Message request = Decode(Encode(message, kRun), kRun);
-    Weights reply = PieceOf(std::get<FetchWeights>(request), values, Checksum(values));
-    sizes.push_back(reply.values.size());
-    damage(reply);
-    return Decode(Encode(reply, kRun), kRun);
+    return Decode(Encode(Reply(Decode(Encode(message, kRun), kRun)), kRun), kRun);
   }
 };
 
-std::string FetchError(const std::function<void(Weights&)>& damage, std::size_t size = 10) {
-  Source source;
-  source.damage = damage;
+std::string FetchError(Source source, std::size_t size = 10) {
   std::vector<float> out(size);
-  return ErrorOf([&] { FetchInPieces(std::ref(source), 3, true, out, 4); });
+  return ErrorOf([&] { FetchInPieces(std::ref(source), {1, 3, true, ""}, out); });
 }
+
+std::string DamageError(const std::function<void(Weights&)>& damage) { return FetchError({.damage = damage}); }
 
 TEST(FetchInPieces, WholeAndInPieces) {
   for (const std::uint64_t piece : {1, 4, 5, 10, 100}) {
-    Source source;
-    std::vector<float> out(10);
-    FetchInPieces(std::ref(source), 3, false, out, piece);
-    EXPECT_EQ(out, source.values) << piece;
+    for (std::uint32_t rank = 0; rank < 5; ++rank) {
+      Source source{.piece = piece};
+      std::vector<float> out(10);
+      EXPECT_EQ(FetchInPieces(std::ref(source), {rank, 3, false, ""}, out), (10 + piece - 1) / piece);
+      EXPECT_EQ(out, source.values) << piece;
+    }
   }
   Source source;
   std::vector<float> out(10);
-  FetchInPieces(std::ref(source), 3, false, out, 4);
+  FetchInPieces(std::ref(source), {0, 3, false, ""}, out);
   EXPECT_THAT(source.sizes, ElementsAre(4, 4, 2));
+  Source nothing{.values = {}};
+  std::vector<float> none;
+  EXPECT_EQ(FetchInPieces(std::ref(nothing), {0, 3, false, ""}, none), 0U);
 }
 
 TEST(FetchInPieces, WhatDoesNotFitIsNamed) {
-  EXPECT_EQ(FetchError([](Weights&) {}), "no error");
-  EXPECT_THAT(FetchError([](Weights&) {}, 11),
-              HasSubstr("weights 3 (EMA): the coordinator has 10 values, the model here 11"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.version = 2; }), HasSubstr("the coordinator sent weights 2 (EMA)"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.ema = false; }), HasSubstr("the coordinator sent weights 3"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.values.pop_back(); }), HasSubstr("asked for 4 values from 0 on, got 3"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.offset += w.offset > 0 ? 1 : 0; }),
+  EXPECT_EQ(DamageError([](Weights&) {}), "no error");
+  EXPECT_THAT(FetchError({}, 11), HasSubstr("weights 3 (EMA): the coordinator has 10 values, the model here 11"));
+  EXPECT_THAT(DamageError([](Weights& w) { w.version = 2; }), HasSubstr("the coordinator sent weights 2 (EMA)"));
+  EXPECT_THAT(DamageError([](Weights& w) { w.ema = false; }), HasSubstr("the coordinator sent weights 3"));
+  EXPECT_THAT(DamageError([](Weights& w) {
+                if (w.offset == 0) w.values.pop_back();
+              }),
+              HasSubstr("asked for 4 values from 0 on, got 3"));
+  EXPECT_THAT(DamageError([](Weights& w) { w.offset += w.offset == 4 ? 1 : 0; }),
               HasSubstr("asked for 4 values from 4 on, got 4 from 5 on"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.values[0] += w.offset == 8 ? 1 : 0; }), HasSubstr("changed on the way"));
-  EXPECT_THAT(FetchError([](Weights& w) { w.checksum += w.offset; }), HasSubstr("replaced at the coordinator"));
+  EXPECT_THAT(DamageError([](Weights& w) { w.values[0] += w.offset == 8 ? 1 : 0; }),
+              HasSubstr("piece 2 of weights 3 (EMA) changed on the way"));
+  EXPECT_THAT(FetchError({.change = [](WeightPieces& pieces) { pieces.checksums.pop_back(); }}),
+              HasSubstr("2 checksums for 10 values in pieces of 4"));
+  EXPECT_THAT(FetchError({.change = [](WeightPieces& pieces) { pieces.piece = 0; }}), HasSubstr("in pieces of 0"));
   std::vector<float> out(10);
-  EXPECT_THAT(ErrorOf([&] { FetchInPieces([](const Message&) { return Ack{}; }, 3, false, out); }),
-              HasSubstr("weights 3: the coordinator's reply is none of FetchWeights'"));
+  EXPECT_THAT(ErrorOf([&] {
+                FetchInPieces([](const Message&) { return Ack{}; }, {1, 3, false, ""}, out);
+              }),
+              HasSubstr("weights 3: the coordinator's reply is none of FindWeights'"));
+}
+
+// Other workers; each has a behaviour of its own.
+struct Peers {
+  std::map<std::string, std::function<Message(const FetchWeights&)>> at;
+  std::vector<std::string> asked = {};
+  std::vector<std::size_t> had = {};
+
+  Holders holders() {
+    return {[this](const std::string& address, const Message& message) {
+              asked.push_back(address);
+              return at.at(address)(std::get<FetchWeights>(message));
+            },
+            [this](const WeightPieces&, std::size_t piece) { had.push_back(piece); }};
+  }
+  std::size_t AskedOf(const std::string& address) const {
+    return static_cast<std::size_t>(std::count(asked.begin(), asked.end(), address));
+  }
+};
+
+constexpr std::size_t kMany = 64;  // pieces
+
+Source SourceWith(std::vector<std::string> holders) {
+  return {.values = Values(kMany), .piece = 1, .holders = std::move(holders)};
+}
+
+std::size_t FetchMany(Source& source, Peers& peers) {
+  std::vector<float> out(kMany);
+  const std::size_t from_coordinator = FetchInPieces(std::ref(source), {1, 3, false, "me"}, out, peers.holders());
+  EXPECT_EQ(out, source.values);
+  EXPECT_EQ(peers.had.size(), kMany);
+  return from_coordinator;
+}
+
+TEST(FetchFromHolders, TheCoordinatorSendsNothingThatTheyHave) {
+  Source source = SourceWith({"a"});
+  Peers peers{.at = {{"a", [&](const FetchWeights& fetch) { return PieceOf(fetch, source.values); }}}};
+  EXPECT_EQ(FetchMany(source, peers), 0U);
+  EXPECT_EQ(peers.AskedOf("a"), kMany);
+}
+
+TEST(FetchFromHolders, WhatTheyDoNotHaveYetComesFromTheCoordinator) {
+  Source source = SourceWith({"a", "b"});
+  const auto some = [&](std::uint64_t rest) {
+    return [&source, rest](const FetchWeights& fetch) -> Message {
+      if (fetch.offset % 4 != rest) return NoWeights{};
+      return PieceOf(fetch, source.values);
+    };
+  };
+  Peers peers{.at = {{"a", some(1)}, {"b", some(2)}}};
+  EXPECT_EQ(FetchMany(source, peers), kMany / 2);
+}
+
+TEST(FetchFromHolders, ASourceThatDiesHalfwayCostsOnePiece) {
+  Source source = SourceWith({"a", "b"});
+  std::size_t sent = 0;
+  Peers peers{.at = {{"a",
+                      [&](const FetchWeights& fetch) {
+                        if (++sent > kMany / 2) throw PeerLost("killed");
+                        return PieceOf(fetch, source.values);
+                      }},
+                     {"b", [](const FetchWeights&) -> Message { throw PeerLost("never there"); }}}};
+  EXPECT_EQ(FetchMany(source, peers), kMany / 2) << "what had come is kept";
+  EXPECT_EQ(peers.AskedOf("a"), kMany / 2 + 1);
+  EXPECT_EQ(peers.AskedOf("b"), 1U);
+}
+
+TEST(FetchFromHolders, AFlippedBitIsNeverUsed) {
+  Source source = SourceWith({"a", "b"});
+  std::size_t sent = 0;
+  Peers peers{.at = {{"a",
+                      [&](const FetchWeights& fetch) {
+                        Message reply = PieceOf(fetch, source.values);
+                        if (++sent == 10) std::get<Weights>(reply).values[0] += 1e-3F;
+                        return reply;
+                      }},
+                     {"b", [&](const FetchWeights&) -> Message { return Ack{}; }}}};
+  FetchMany(source, peers);
+  EXPECT_LE(peers.AskedOf("a"), 10U) << "asked after it had sent what was wrong";
+  EXPECT_EQ(peers.AskedOf("b"), 1U);
+}
+
+TEST(FetchFromHolders, ASlowOneIsAskedOnce) {
+  Source source = SourceWith({"slow", "quick"});
+  const auto after = [&](int milliseconds) {
+    return [&source, milliseconds](const FetchWeights& fetch) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      return PieceOf(fetch, source.values);
+    };
+  };
+  Peers peers{.at = {{"slow", after(100)}, {"quick", after(1)}}};
+  EXPECT_EQ(FetchMany(source, peers), 0U);
+  EXPECT_LE(peers.AskedOf("slow"), 2U);
+}
+
+TEST(FetchFromHolders, ANewVersionMeanwhile) {
+  // The coordinator has dropped them; a holder, though slow, has all of it.
+  Source source = SourceWith({"a", "b"});
+  source.gone_after = 5;
+  Peers peers{.at = {{"a",
+                      [&](const FetchWeights& fetch) -> Message {
+                        if (source.sizes.size() < 5) return NoWeights{};
+                        return PieceOf(fetch, source.values);
+                      }},
+                     {"b", [](const FetchWeights&) -> Message { return NoWeights{}; }}}};
+  EXPECT_EQ(FetchMany(source, peers), 5U);
+  // Nobody has.
+  source = SourceWith({"b"});
+  source.gone_after = 5;
+  std::vector<float> out(kMany);
+  EXPECT_THROW(FetchInPieces(std::ref(source), {1, 3, false, ""}, out, peers.holders()), WeightsGone);
+  source.gone_after = 0;
+  EXPECT_THAT(ErrorOf([&] {
+                FetchInPieces(std::ref(source), {1, 3, false, ""}, out);
+              }),
+              HasSubstr("weights 3: nobody has them any more"));
+}
+
+TEST(FetchFromHolders, OtherValuesOfTheVersionMeanwhileAreRefused) {
+  Source source = SourceWith({});
+  Peers peers;
+  source.change = [&](WeightPieces& pieces) { pieces.checksums[7] += source.sizes.size() > 5 ? 1 : 0; };
+  std::vector<float> out(kMany);
+  EXPECT_THAT(ErrorOf([&] {
+                FetchInPieces(std::ref(source), {1, 3, false, ""}, out, peers.holders());
+              }),
+              HasSubstr("weights 3: replaced at the coordinator while they were fetched"));
+}
+
+TEST(FetchFromHolders, RanksBeginAtOtherPlaces) {
+  std::set<std::size_t> first;
+  for (std::uint32_t rank = 1; rank <= 8; ++rank) {
+    Source source = SourceWith({});
+    Peers peers;
+    std::vector<float> out(kMany);
+    FetchInPieces(std::ref(source), {rank, 3, false, ""}, out, peers.holders());
+    first.insert(peers.had.at(0) / (kMany / 8));
+  }
+  EXPECT_GE(first.size(), 6U) << "eighths of the weights";
 }
 
 TEST(PieceOf, CountAndEnd) {
   const std::vector<float> values = Values(5);
-  EXPECT_EQ(PieceOf({1, false, 0, 0}, values, 9).values, values);
-  const Weights tail = PieceOf({1, true, 3, 100}, values, 9);
+  EXPECT_EQ(std::get<Weights>(PieceOf({1, false, 0, 9}, values)).values, values);
+  const auto tail = std::get<Weights>(PieceOf({1, true, 3, 100}, values));
   EXPECT_THAT(tail.values, ElementsAre(3.5F, 4.5F));
   EXPECT_EQ(tail.version, 1u);
   EXPECT_TRUE(tail.ema);
-  EXPECT_EQ(tail.checksum, 9u);
   EXPECT_EQ(tail.offset, 3u);
-  EXPECT_EQ(tail.total, 5u);
-  EXPECT_TRUE(PieceOf({1, false, 5, 1}, values, 9).values.empty());
-  EXPECT_THAT(ErrorOf([&] { PieceOf({1, false, 6, 0}, values, 9); }), HasSubstr("weights 1: asked for value 6 of 5"));
+  EXPECT_TRUE(std::holds_alternative<NoWeights>(PieceOf({1, false, 5, 1}, values)));
+  EXPECT_TRUE(std::holds_alternative<NoWeights>(PieceOf({1, false, ~std::uint64_t{0}, ~std::uint64_t{0}}, values)));
+}
+
+TEST(HolderList, TheNextInACircle) {
+  HolderList list;
+  for (const std::uint32_t rank : {4U, 9U, 2U}) list.Add(rank, std::to_string(rank));
+  EXPECT_THAT(list.After(4), ElementsAre("9", "2"));
+  EXPECT_THAT(list.After(5), ElementsAre("9", "2", "4"));
+  EXPECT_THAT(list.After(9), ElementsAre("2", "4"));
+  list.Remove(2);
+  EXPECT_THAT(list.After(9), ElementsAre("4"));
+  for (std::uint32_t rank = 10; rank < 30; ++rank) list.Add(rank, std::to_string(rank));
+  EXPECT_THAT(list.After(28), ElementsAre("29", "4", "9", "10", "11", "12", "13", "14"));
 }
 
 TEST(PushInPieces, ArrivesWhole) {

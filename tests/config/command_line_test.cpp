@@ -98,7 +98,7 @@ TEST_F(CommandLineTest, SampleTakesPrompts) {
 TEST_F(CommandLineTest, UsageErrors) {
   const std::string usage = ErrorOf({});
   EXPECT_THAT(usage, HasSubstr("usage: spotlight INPUT.ini"));
-  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 5) << "six lines";
+  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 6) << "seven lines";
   const char* input = input_.c_str();
   EXPECT_THAT(ErrorOf({"--check"}), HasSubstr("there is no input file\nusage:"));
   EXPECT_THAT(ErrorOf({input, "--dryrun"}), AllOf(HasSubstr("unknown option --dryrun"), HasSubstr("mean --dry-run?")));

@@ -99,7 +99,7 @@ TEST(FieldList, PathsOfTheWholeModel) {
     }
   }
   EXPECT_EQ(paths, (std::set<std::string>{"model/path", "model/adapter", "prompts/train", "prompts/eval",
-                                          "prompts/embeddings", "reward/detector"}));
+                                          "prompts/embeddings", "reward/detector", "spot/trace"}));
 }
 
 TEST(FieldTypes, WholeNumbers) {

@@ -1,5 +1,5 @@
 // A sequence-parallel group of P ranks within one process, for tests: each rank is a thread, and one runs at a time. It
-// holds the baton until it has sent its part of an exchange.
+// holds the baton until it has sent its part of an exchange. If one throws, so do the others at their next exchange.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ class Baton {
   // Calls body(group) as each of the ranks.
   void Run(const std::function<void(SequenceGroup&)>& body) {
     std::vector<std::thread> threads;
-    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks_));
+    std::exception_ptr first_error;
     for (int rank = 0; rank < ranks_; ++rank) {
       threads.emplace_back([&, rank] {
         std::unique_lock lock(mutex_);
@@ -30,14 +30,14 @@ class Baton {
         try {
           body(member);
         } catch (...) {
-          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+          if (first_error == nullptr) first_error = std::current_exception();
+          broken_ = true;
+          all_here_.notify_all();
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& error : errors) {
-      if (error != nullptr) std::rethrow_exception(error);
-    }
+    if (first_error != nullptr) std::rethrow_exception(first_error);
   }
 
  private:
@@ -79,7 +79,8 @@ class Baton {
       all_here_.notify_all();
       return;
     }
-    all_here_.wait(lock, [&] { return round_ != round; });
+    all_here_.wait(lock, [&] { return round_ != round || broken_; });
+    SPOTLIGHT_REQUIRE(!broken_, "another rank has failed");
   }
 
   std::vector<std::vector<float>> messages_;
@@ -87,6 +88,7 @@ class Baton {
   std::mutex mutex_;
   std::condition_variable all_here_;
   int here_ = 0, round_ = 0;
+  bool broken_ = false;
 };
 
 }  // namespace spotlight
