@@ -63,7 +63,7 @@ class NetworkServer : public Server {
 // the name `host`. Keep it alive until all clients have had their last reply; its end waits at most a second for that.
 std::unique_ptr<NetworkServer> MakeServer(const std::string& host);
 // `name`: what Server::TakeLost calls it, unique in the run; "": any. Throws InternalError if `address` is malformed;
-// that nobody listens there shows at the first call.
+// that nobody listens there shows at the first call, at once if the host answers.
 std::unique_ptr<Client> MakeClient(const std::string& address, std::chrono::milliseconds detection_time,
                                    const std::string& name = "");
 

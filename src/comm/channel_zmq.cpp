@@ -79,14 +79,15 @@ std::size_t Receive(zmq::socket_t& socket, std::array<zmq::message_t, kParts>& p
 class ConnectionEvents {
  public:
   struct Event {
-    int kind = 0;        // ZMQ_EVENT_HANDSHAKE_SUCCEEDED or ZMQ_EVENT_DISCONNECTED
+    int kind = 0;        // one of kKinds
     int descriptor = 0;  // of the connection
   };
 
+  static constexpr int kKinds = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
+
   ConnectionEvents(zmq::context_t& context, zmq::socket_t& watched) : socket_(context, zmq::socket_type::pair) {
     const char* const kPlace = "inproc://connections";
-    const int code =
-        zmq_socket_monitor(watched.handle(), kPlace, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+    const int code = zmq_socket_monitor(watched.handle(), kPlace, kKinds);
     SPOTLIGHT_REQUIRE(code == 0, "ZeroMQ watches no connections");
     socket_.connect(kPlace);
     socket_.set(zmq::sockopt::linger, 0);
@@ -243,13 +244,16 @@ class ZmqClient : public Client {
     ++number_;
     // Parts are queued together, so the send waits at most once.
     if (!SendParts(number_, request, zmq::send_flags::none)) throw Silent();
-    bool ended = false;
+    bool ended = false, refused = false;
     while (true) {
       std::array<zmq::message_t, 2> parts;
       std::size_t count = Receive(socket_, parts);
       if (count == 0) {
         // After the event of the end comes a last look for a reply that was sent before it.
-        while (const auto event = events_->Next()) ended = ended || event->kind == ZMQ_EVENT_DISCONNECTED;
+        while (const auto event = events_->Next()) {
+          ended = ended || event->kind == ZMQ_EVENT_DISCONNECTED;
+          refused = event->kind == ZMQ_EVENT_CONNECT_RETRIED;
+        }
         count = Receive(socket_, parts);
       }
       if (count == parts.size() && parts[0].size() == sizeof(number_) &&
@@ -260,6 +264,9 @@ class ZmqClient : public Client {
       if (ended) {
         throw CoordinatorLost(
             fmt::format("the connection to the coordinator at {} has ended [{}]", endpoint_, ProcessName()));
+      }
+      if (refused) {
+        throw CoordinatorLost(fmt::format("nobody listens at {} [{}]", endpoint_, ProcessName()));
       }
       const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
       if (left <= milliseconds(0)) throw Silent();

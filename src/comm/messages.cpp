@@ -289,7 +289,7 @@ void Fields(A& archive, Field<A, GiveBack>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, RegroupReport>& m) {
-  archive(m.rank, m.number, m.members, m.lost, m.tries, m.shrink_seconds, m.build_seconds, m.groups);
+  archive(m.rank, m.members, m.lost, m.tries, m.shrink_seconds, m.build_seconds, m.groups);
 }
 template <class A>
 void Fields(A& archive, Field<A, Join>& m) {

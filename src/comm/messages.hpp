@@ -179,7 +179,6 @@ struct GiveBack {
 // Worker: its pool has made a new plan of groups. Sent by the first member. Answered by Ack.
 struct RegroupReport {
   std::uint32_t rank = 0;
-  std::uint32_t number = 0;
   std::uint32_t members = 0;
   std::uint32_t lost = 0;
   std::uint32_t tries = 0;

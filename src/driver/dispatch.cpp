@@ -95,6 +95,8 @@ void Dispatch::Add(std::vector<Request> requests) {
     left[state ? state->steps : 0].push_back(request);
   }
   for (const auto& [steps, same] : left) queue_.Add(same, steps);
+  // Once a phase: each change costs its explorers a regroup.
+  if (config_.ranks.explorer_sp > 1) ChooseDegree();
 }
 
 std::vector<Sample> Dispatch::Take(RequestKind kind) {
@@ -213,7 +215,6 @@ void Dispatch::Expire() {
     const std::vector<std::string> problems = parts_.store->Problems();
     for (; problems_told_ < problems.size(); ++problems_told_) LogWarning(problems[problems_told_]);
   }
-  if (config_.ranks.explorer_sp > 1) ChooseDegree();
   for (const RequestQueue::Expired& expired : queue_.Expire(now)) {
     LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
                         expired.id));
@@ -221,7 +222,7 @@ void Dispatch::Expire() {
   }
 }
 
-// The degree with which explorers are done with the rest of the phase first, as far as degrees have been measured.
+// The degree with which explorers are done with the phase first, as far as degrees have been measured.
 void Dispatch::ChooseDegree() {
   PhaseWork work;
   work.batch = std::max(1, config_.sampler.batch);
@@ -297,7 +298,7 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
     AcceptGiveBack(*back);
   } else if (const auto* regroup = std::get_if<RegroupReport>(&message)) {
     ++roster_.counts.regroups;
-    LogLine(fmt::format("explorers regrouped ({}): {} lost, {} there, groups {}; {:.1f} ms", regroup->number,
+    LogLine(fmt::format("explorers regrouped ({}): {} lost, {} there, groups {}; {:.1f} ms", roster_.counts.regroups,
                         regroup->lost, regroup->members, regroup->groups,
                         1e3 * (regroup->shrink_seconds + regroup->build_seconds)));
     regroups_.push_back(*regroup);

@@ -67,7 +67,7 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
       shared_(pool_.group(), coordinator),
       heads_(static_cast<int>(resources.model.layout->config().num_attention_heads)),
       own_{.rank = world.rank()},
-      degree_(config.ranks.explorer_sp),
+      view_{.degree = config.ranks.explorer_sp},
       members_{rank()},
       worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(), [this](const auto& commit) {
         if (!pool_.AnyWantsRegroup(HasNotice())) return;
@@ -118,12 +118,27 @@ int Explorer::Run() {
 }
 
 bool Explorer::TakeTurn() {
-  const bool other_degree = speaks_ && worker_.wanted_degree() > 0 && worker_.wanted_degree() != degree_;
-  if (pool_.AnyWantsRegroup(HasNotice() || other_degree)) {
+  if (pool_.AnyWantsRegroup(HasNotice() || OtherDegreeWanted())) {
     Regroup(false);
     return true;
   }
   return worker_.Turn({shared_, coordinator_}, members_);
+}
+
+// Only where it makes other groups.
+bool Explorer::OtherDegreeWanted() {
+  const int wanted = worker_.wanted_degree();
+  if (!speaks_ || wanted == 0 || wanted == view_.degree) return false;
+  const auto sizes = [](const GroupPlan& plan) {
+    std::vector<std::size_t> all;
+    for (const PlannedGroup& group : plan.groups) all.push_back(group.ranks.size());
+    return all;
+  };
+  std::vector<Member> members = view_.living;
+  for (Member& member : members) member.group = member.index = -1;
+  if (sizes(PlanGroups(members, {wanted, heads_, view_.active_per_host})) != sizes(view_.plan)) return true;
+  view_.degree = wanted;
+  return false;
 }
 
 // Looks for the bell often, for a call now and then.
@@ -159,28 +174,24 @@ bool Explorer::Regroup(bool batch_broken) {
   const auto start = std::chrono::steady_clock::now();
   if (HasNotice()) own_.state = MemberState::kLeaving;
   const bool led = pool_.group().index() == 0 && own_.group >= 0;
-  const int wish = worker_.wanted_degree() > 0 ? worker_.wanted_degree() : degree_;
-  PoolView view;
+  const int wish = worker_.wanted_degree() > 0 ? worker_.wanted_degree() : view_.degree;
   const Regrouped result = pool_.Regroup(
       own_.state != MemberState::kLeaving, batch_broken,
-      {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, active_per_host_, wish},
+      {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, view_.active_per_host, wish},
       [&](const std::vector<PoolMember>& pool) {
-        view = View(pool);
+        view_ = View(pool);
         std::vector<std::vector<int>> groups;
-        for (const PlannedGroup& group : view.plan.groups) groups.push_back(group.ranks);
+        for (const PlannedGroup& group : view_.plan.groups) groups.push_back(group.ranks);
         return groups;
       });
-  active_per_host_ = view.active_per_host;
-  degree_ = view.degree;
-  speaks_ = view.speaker == world_.rank();
-  const std::string names = TakePlace(view.plan);
+  speaks_ = view_.speaker == world_.rank();
+  const std::string names = TakePlace(view_.plan);
   if (led && result.changed) Call(GiveBack{rank(), false});
   if (own_.state == MemberState::kLeaving) {
     Call(GiveBack{rank(), true});
     LogLine("left in order, as its notice asked");
   } else if (speaks_) {
     Call(RegroupReport{.rank = rank(),
-                       .number = static_cast<std::uint32_t>(++regroups_),
                        .members = static_cast<std::uint32_t>(result.members),
                        .lost = static_cast<std::uint32_t>(std::max(0, result.lost)),
                        .tries = static_cast<std::uint32_t>(result.tries),

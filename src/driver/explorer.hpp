@@ -35,18 +35,20 @@ class Explorer {
   int Run();
 
  private:
-  std::uint32_t rank() const { return first_rank_ + static_cast<std::uint32_t>(world_.rank()); }
-  bool HasNotice() const;
-  bool TakeTurn();
-  bool WaitParked();
   // What every member sees in the pool, and plans from it.
   struct PoolView {
     std::vector<Member> living;
     GroupPlan plan;
-    int speaker = -1;  // first of those that stay
-    int degree = 1;
-    int active_per_host = 0;
+    int speaker = -1;         // first of those that stay
+    int degree = 1;           // of groups that are whole
+    int active_per_host = 0;  // ranks of a host that are to work; 0: no plan yet
   };
+
+  std::uint32_t rank() const { return first_rank_ + static_cast<std::uint32_t>(world_.rank()); }
+  bool HasNotice() const;
+  bool TakeTurn();
+  bool OtherDegreeWanted();
+  bool WaitParked();
   PoolView View(const std::vector<PoolMember>& pool) const;
   bool Regroup(bool batch_broken);
   std::string TakePlace(const GroupPlan& plan);
@@ -61,11 +63,9 @@ class Explorer {
   SpotPool pool_;
   GroupClient shared_;
   int heads_;
-  Member own_;               // this rank in the present plan
-  int active_per_host_ = 0;  // ranks of a host that are to work; 0: no plan yet
-  int regroups_ = 0;
-  int degree_;                          // of groups that are whole, in the present plan
-  bool speaks_ = false;                 // first of the members that stay: reports, and rings for another degree
+  Member own_;                          // this rank in the present plan
+  PoolView view_;                       // of the last regroup
+  bool speaks_ = false;                 // the first of those that stay: reports, and rings for another degree
   std::vector<std::uint32_t> members_;  // of this rank's group, numbers in the run
   Worker worker_;
 };

@@ -125,7 +125,7 @@ bool Worker::Turn(const Lines& lines, const std::vector<std::uint32_t>& members)
     hear(work->degree);
     Denoise(lines, *work);
   } else if (const auto* train = std::get_if<Train>(&reply)) {
-    TrainIteration(lines.shared, *train);
+    TrainIteration(lines, *train);
   } else if (const auto* save = std::get_if<Save>(&reply)) {
     const bool writes = trainer_group_->index() == 0;
     const OptimizerState state = trainer_->trained().State(writes);  // collective
@@ -167,7 +167,7 @@ int Worker::Report(const Lines& lines, const std::exception& error) {
   return code;
 }
 
-void Worker::FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests) {
+void Worker::FetchMissingPrompts(Client& own, TextList list, const std::vector<Request>& requests) {
   constexpr std::size_t kMostKept = 512;  // conditions of a list: of a 1280-pixel prompt about a megabyte each
   ConditionedPrompts& prompts = list == TextList::kTrain ? train_ : eval_;
   std::set<std::uint32_t> needed;
@@ -184,7 +184,7 @@ void Worker::FetchMissingPrompts(Client& coordinator, TextList list, const std::
     }
   }
   const auto ask = [&](const FetchPrompts& question) {
-    Message reply = Call(coordinator, question);
+    Message reply = Call(own, question);
     auto* answer = std::get_if<Prompts>(&reply);
     SPOTLIGHT_REQUIRE(answer != nullptr, "the coordinator's reply is not of prompts");
     return std::move(answer->entries);
@@ -202,10 +202,10 @@ void Worker::FetchMissingPrompts(Client& coordinator, TextList list, const std::
   negative_known_ = true;
 }
 
-void Worker::TrainIteration(Client& coordinator, const Train& train) {
+void Worker::TrainIteration(const Lines& lines, const Train& train) {
   std::vector<Request> requests;
   for (const TrainSample& sample : train.samples) requests.push_back(sample.sample.request);
-  FetchMissingPrompts(coordinator, TextList::kTrain, requests);
+  FetchMissingPrompts(lines.own, TextList::kTrain, requests);
   // The group of the first trainer pushes the weights: every member makes the calls, its leader's are sent.
   const bool pushes = trainer_group_->index() < (group_ == nullptr ? 1 : group_->size());
   Trained trained{train.iteration, {}, std::uint64_t{train.iteration} + 1, {}, {}};
@@ -218,12 +218,12 @@ void Worker::TrainIteration(Client& coordinator, const Train& train) {
     ema = trainer_->trained().EmaWeights(pushes);
   }
   if (pushes) {
-    const MessageCall call = [&](const Message& message) { return Call(coordinator, message); };
+    const MessageCall call = [&](const Message& message) { return Call(lines.shared, message); };
     Failpoint("train.push");
     PushInPieces(call, trained.next_version, false, weights);
     PushInPieces(call, trained.next_version, true, ema);
   }
-  Call(coordinator, std::move(trained));
+  Call(lines.shared, std::move(trained));
 }
 
 void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
@@ -251,7 +251,7 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
   const WeightKey key = RequestWeights(first, config_.train.ema_decay > 0);
   FetchMissingWeights(lines.own, key);
   const TextList list = first.kind == RequestKind::kEvaluate ? TextList::kEval : TextList::kTrain;
-  FetchMissingPrompts(lines.shared, list, requests);
+  FetchMissingPrompts(lines.own, list, requests);
   Push push{rank_, {}};
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));

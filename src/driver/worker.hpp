@@ -69,10 +69,11 @@ class Worker {
 
   Message Call(Client& coordinator, const Message& message);
   void Denoise(const Lines& lines, const Work& work);
-  void TrainIteration(Client& coordinator, const Train& train);
+  void TrainIteration(const Lines& lines, const Train& train);
   void FetchMissingWeights(Client& own, const WeightKey& key);
-  // Conditions of these prompts, and the negative one, are here afterwards.
-  void FetchMissingPrompts(Client& coordinator, TextList list, const std::vector<Request>& requests);
+  // Conditions of these prompts, and the negative one, are here afterwards. By this rank's own line: others of its
+  // group may have come from groups that worked on other prompts.
+  void FetchMissingPrompts(Client& own, TextList list, const std::vector<Request>& requests);
   bool leads() const { return group_ == nullptr || group_->index() == 0; }
 
   const Config& config_;

@@ -158,7 +158,7 @@ class Failpoints {
     if (rule.act == "kill") std::raise(SIGKILL);
     if (rule.act == "stop") std::raise(SIGSTOP);
     if (rule.act == "abort") std::abort();
-    if (rule.act == "exit") std::_Exit(3);
+    if (rule.act == "exit") std::exit(3);
     if (rule.act == "throw") throw InternalError("thrown by a failpoint, " + rule.place);
     if (rule.act == "sleep") std::this_thread::sleep_for(milliseconds(rule.ms));
     if (rule.act == "spin") {

@@ -1,14 +1,24 @@
 #include "comm/channel.hpp"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+#include <zmq.hpp>
 
 #include "base/error.hpp"
 
@@ -94,8 +104,15 @@ TEST(ZmqChannel, SilentServerIsLostAfterTheDetectionTime) {
 
 TEST(ZmqChannel, DeadServerIsLost) {
   std::string address = MakeServer("127.0.0.1")->address();
-  const auto client = MakeClient(address, milliseconds(200));
-  EXPECT_THROW(client->Call(ToBytes("anybody?")), PeerLost);
+  const auto client = MakeClient(address, seconds(20));
+  const Clock::time_point start = Clock::now();
+  try {
+    client->Call(ToBytes("anybody?"));
+    FAIL() << "a reply from nobody";
+  } catch (const PeerLost& lost) {
+    EXPECT_THAT(lost.what(), testing::HasSubstr("nobody listens at tcp://127.0.0.1:"));
+  }
+  EXPECT_LT(Clock::now() - start, seconds(5)) << "refused, not silent";
 }
 
 TEST(ZmqChannel, LateReplyIsNotTakenForTheNext) {
@@ -138,6 +155,213 @@ TEST(ZmqChannel, HandlersErrorReachesTheCoordinator) {
 TEST(ZmqChannel, MalformedAddressIsABug) {
   EXPECT_THROW(MakeClient("tcp://127.0.0.1:1", seconds(1)), InternalError);
   EXPECT_THROW(MakeClient("tcp://127.0.0.1:1 short", seconds(1)), InternalError);
+}
+
+// A server in a thread of its own, which counts what it has served.
+class Serving {
+ public:
+  explicit Serving(Handler handler = Echo) : handler_(std::move(handler)) {
+    thread_ = std::thread([this] {
+      while (!ends_) {
+        if (server_->ServeOne(handler_, milliseconds(20))) ++served;
+        for (const std::string& name : server_->TakeLost()) {
+          const std::lock_guard lock(mutex_);
+          lost_.push_back(name);
+        }
+      }
+    });
+  }
+  ~Serving() {
+    ends_ = true;
+    thread_.join();
+  }
+  std::string address() const { return server_->address(); }
+  std::vector<std::string> lost() {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+  // Within a few seconds.
+  bool HasLost(const std::string& name) {
+    for (const Clock::time_point end = Clock::now() + seconds(5); Clock::now() < end;) {
+      const std::vector<std::string> names = lost();
+      if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return false;
+  }
+
+  std::atomic<std::uint64_t> served = 0;
+
+ private:
+  Handler handler_;
+  std::unique_ptr<NetworkServer> server_ = MakeServer("127.0.0.1");
+  std::atomic<bool> ends_ = false;
+  std::mutex mutex_;
+  std::vector<std::string> lost_;
+  std::thread thread_;
+};
+
+// The slowest of some calls of a client that behaves.
+milliseconds SlowestCall(Client& client, int calls = 50) {
+  Clock::duration slowest{};
+  for (int i = 0; i < calls; ++i) {
+    const Clock::time_point start = Clock::now();
+    EXPECT_EQ(ToText(client.Call(ToBytes("hello"))), "re: hello");
+    slowest = std::max(slowest, Clock::now() - start);
+  }
+  return std::chrono::duration_cast<milliseconds>(slowest);
+}
+
+// A TCP connection to the server that speaks no ZeroMQ unless told to.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& address) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    place.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    connected_ = connect(socket_, reinterpret_cast<const sockaddr*>(&place), sizeof(place)) == 0;
+  }
+  ~RawConnection() { close(socket_); }
+  RawConnection(const RawConnection&) = delete;
+  RawConnection& operator=(const RawConnection&) = delete;
+  bool Send(const std::string& bytes) const {
+    return connected_ && send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+  // Whether the server ends the connection within a few seconds.
+  bool Ends() const {
+    timeval limit{5, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    char buffer[4096];
+    ssize_t got = 1;
+    while (got > 0) got = recv(socket_, buffer, sizeof(buffer), 0);
+    return got == 0 || errno == ECONNRESET;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+};
+
+// ZMTP 3.1: signature, version, mechanism CURVE, not the server.
+std::string Greeting() {
+  std::string greeting(
+      "\xff\0\0\0\0\0\0\0\0\x7f\x03\x01"
+      "CURVE",
+      17);
+  greeting.resize(64, '\0');
+  return greeting;
+}
+
+TEST(ZmqChannel, PostsGetNoReplyAndComeBeforeLaterCalls) {
+  std::vector<std::string> heard;
+  Serving serving([&](const Bytes& request) {
+    heard.push_back(ToText(request));
+    return Bytes(100'000);
+  });
+  const auto client = MakeClient(serving.address(), seconds(20));
+  // Far more replies than the buffers hold.
+  for (int i = 0; i < 2000; ++i) {
+    while (!client->Post(ToBytes("post"))) std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(client->Call(ToBytes("call")).size(), 100'000U);
+  ASSERT_EQ(heard.size(), 2001U);
+  EXPECT_EQ(heard.back(), "call");
+}
+
+TEST(ZmqChannel, AClientThatDoesNotReadHoldsUpNobody) {
+  const std::string large(1'000'000, 'w');
+  Serving serving([&](const Bytes& request) { return ToText(request) == "much" ? ToBytes(large) : Echo(request); });
+  const auto good = MakeClient(serving.address(), seconds(20));
+  SlowestCall(*good, 1);
+  zmq::context_t context;
+  zmq::socket_t deaf(context, zmq::socket_type::dealer);
+  char open[41], secret[41];
+  ASSERT_EQ(zmq_curve_keypair(open, secret), 0);
+  const std::size_t space = serving.address().find(' ');
+  deaf.set(zmq::sockopt::curve_serverkey, serving.address().substr(space + 1));
+  deaf.set(zmq::sockopt::curve_publickey, open);
+  deaf.set(zmq::sockopt::curve_secretkey, secret);
+  deaf.set(zmq::sockopt::rcvhwm, 1);
+  deaf.set(zmq::sockopt::linger, 0);
+  deaf.connect(serving.address().substr(0, space));
+  // More than all buffers hold.
+  const std::uint64_t number = 1, before = serving.served;
+  for (int i = 0; i < 300; ++i) {
+    deaf.send(zmq::buffer(&number, sizeof(number)), zmq::send_flags::sndmore);
+    deaf.send(zmq::str_buffer("much"), zmq::send_flags::none);
+  }
+  for (const Clock::time_point end = Clock::now() + seconds(10); serving.served < before + 300 && Clock::now() < end;) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(serving.served, before + 300);
+  EXPECT_LT(SlowestCall(*good), seconds(1));
+}
+
+TEST(ZmqChannel, AFloodHoldsUpNobody) {
+  Serving serving;
+  const auto good = MakeClient(serving.address(), seconds(20));
+  SlowestCall(*good, 1);
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> posted = 0;
+  std::thread flood([&] {
+    const auto client = MakeClient(serving.address(), seconds(20));
+    const Bytes some(1000);
+    while (!ends) posted += client->Post(some) ? 1 : 0;
+  });
+  while (posted < 1000) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_LT(SlowestCall(*good), seconds(1));
+  ends = true;
+  flood.join();
+}
+
+TEST(ZmqChannel, ALossIsToldUnderAFlood) {
+  Serving serving([](const Bytes& request) {
+    // Slower than the flood: requests always wait.
+    for (const Clock::time_point end = Clock::now() + std::chrono::microseconds(100); Clock::now() < end;) continue;
+    return Echo(request);
+  });
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> posted = 0;
+  std::thread flood([&] {
+    const auto client = MakeClient(serving.address(), seconds(20));
+    const Bytes some(10);
+    while (!ends) posted += client->Post(some) ? 1 : 0;
+  });
+  while (posted < 1000) std::this_thread::sleep_for(milliseconds(1));
+  auto client = MakeClient(serving.address(), seconds(20), "17");
+  EXPECT_EQ(ToText(client->Call(ToBytes("hello"))), "re: hello");
+  client.reset();
+  EXPECT_TRUE(serving.HasLost("17"));
+  ends = true;
+  flood.join();
+}
+
+TEST(ZmqChannel, GarbageAndHalfOpenConnectionsHoldUpNobody) {
+  Serving serving;
+  const std::string address = serving.address().substr(0, serving.address().find(' '));
+  const auto good = MakeClient(serving.address(), seconds(20));
+  SlowestCall(*good, 1);
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<RawConnection>(address));
+  const RawConnection garbage(address), dead_midway(address);
+  EXPECT_TRUE(garbage.Send(std::string(10'000, '\x55')));
+  {
+    const RawConnection midway(address);
+    EXPECT_TRUE(midway.Send(Greeting().substr(0, 20)));
+  }
+  EXPECT_LT(SlowestCall(*good), seconds(1));
+  EXPECT_TRUE(serving.lost().empty()) << "nobody who had called";
+}
+
+TEST(ZmqChannel, NobodyCanAskForAllMemory) {
+  Serving serving;
+  const RawConnection greedy(serving.address().substr(0, serving.address().find(' ')));
+  // A command of 2^40 bytes instead of the handshake.
+  EXPECT_TRUE(greedy.Send(Greeting() + std::string("\x06\0\0\x01\0\0\0\0\0", 9)));
+  EXPECT_TRUE(greedy.Ends());
+  const auto client = MakeClient(serving.address(), seconds(20));
+  SlowestCall(*client, 1);
 }
 
 TEST(LocalChannel, ServeOneRunsOneTurn) {
