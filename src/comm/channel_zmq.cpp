@@ -118,7 +118,7 @@ void SetHeartbeat(zmq::socket_t& socket) {
 }
 
 // Parts of a request and its reply, after the client's name, which only the ROUTER sees: call number, bytes. What has
-// other parts, or another number, gets no reply.
+// other parts is dropped.
 class ZmqServer : public NetworkServer {
  public:
   explicit ZmqServer(const std::string& host) : socket_(context_, zmq::socket_type::router) {
@@ -170,12 +170,13 @@ class ZmqServer : public NetworkServer {
 
   void Serve(const Handler& handler) {
     auto& [name, number, request] = parts_;
+    std::uint64_t call = kPosted;
+    if (number.size() != sizeof(call)) return;
+    std::memcpy(&call, number.data(), sizeof(call));
     // By the descriptor a request came through, the name of an ended connection is known.
     std::string& known = connected_[request.get(ZMQ_SRCFD)];
     if (known != name.to_string_view()) known = name.to_string();
     zmq::message_t reply = Adopt(handler(ToBytes(request)));
-    std::uint64_t call = kPosted;
-    if (number.size() == sizeof(call)) std::memcpy(&call, number.data(), sizeof(call));
     if (call == kPosted) return;
     // A client that has left meanwhile, or does not read, makes ROUTER drop the reply.
     socket_.send(name, zmq::send_flags::sndmore);

@@ -1,4 +1,5 @@
-"""A rank that dies, is stopped or fails ends the run soon, with one message, and the run can go on."""
+"""A reserved rank that dies, is stopped or fails ends the run soon, with one message, and the run can go on. (Spot ranks:
+test_spot.py.)"""
 
 import os
 import shutil
@@ -30,12 +31,10 @@ class Loss(RunTest):
         lines = (result.out + result.err).splitlines()
         self.assertEqual(len([line for line in lines if all(text in line for text in texts)]), 1, str(result))
 
-    def test_killed_ranks(self):
-        for rank, role in ((3, "explorer"), (1, "trainer")):
-            with self.subTest(role):
-                result = self.lose(self.folder / role, rank, signal.SIGKILL)
-                self.assertLess(result.seconds, SOON, str(result))
-                self.assert_told(result, f"rank {rank} ({role}) is lost: its connection has ended", "-r latest")
+    def test_killed_trainer(self):
+        result = self.lose(self.folder / "run", 1, signal.SIGKILL)
+        self.assertLess(result.seconds, SOON, str(result))
+        self.assert_told(result, "rank 1 (trainer) is lost: its connection has ended", "-r latest")
 
     def test_killed_coordinator(self):
         result = self.lose(self.folder / "run", 0, signal.SIGKILL)
@@ -47,17 +46,17 @@ class Loss(RunTest):
         self.assertLess(result.seconds, SOON, str(result))
         self.assert_told(result, "rank 2 (trainer) is lost")
 
-    def test_stopped_rank(self):
-        result = self.lose(self.folder / "run", 3, signal.SIGSTOP)
+    def test_stopped_trainer(self):
+        result = self.lose(self.folder / "run", 1, signal.SIGSTOP)
         self.assertLess(result.seconds, 3 * SOON, str(result))
-        self.assert_told(result, "rank 3 (explorer) is lost")
+        self.assert_told(result, "rank 1 (trainer) is lost")
 
     def test_goes_on_to_the_same_bits(self):
         self.assert_code(FINISHED, train(self.folder / "gold", run__iterations=12))
         directory = self.folder / "run"
         process = sr.start(sr.command([INPUT, "-d", directory], SETTINGS, 4))
         sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
-        os.kill(sr.processes(directory)[2], signal.SIGKILL)
+        os.kill(sr.processes(directory)[1], signal.SIGKILL)
         self.assert_code(STOPPED, sr.wait(process))
         self.assert_code(FINISHED, run(["-r", "latest", "-d", directory], {}, 4))
         self.assert_same_run(directory, self.folder / "gold")
