@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes the readers of safetensors, config and embedding files: scripts/fuzz.sh [RUNS [TARGET...]]
-# (default: 10000000 executions each of safetensors, config, embeddings).
+# Fuzzes the readers of safetensors, config and embedding files and of messages: scripts/fuzz.sh [RUNS [TARGET...]]
+# (default: 10000000 executions each of safetensors, config, embeddings, messages).
 #
 # Needs clang++ with libFuzzer (Debian: clang-14 libclang-rt-14-dev); SPOTLIGHT_FUZZ_CXX names another than clang++-14.
 # Builds into build/fuzz with the address sanitizer; starts from tests/fuzz/corpus/TARGET, which is not changed. What is
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 runs=${1:-10000000}
 shift || true
 targets=("$@")
-((${#targets[@]})) || targets=(safetensors config embeddings)
+((${#targets[@]})) || targets=(safetensors config embeddings messages)
 cxx=${SPOTLIGHT_FUZZ_CXX:-clang++-14}
 if ! command -v "$cxx" >/dev/null; then
   echo "fuzz.sh: $cxx is not installed; install clang-14 and libclang-rt-14-dev, or set SPOTLIGHT_FUZZ_CXX" >&2

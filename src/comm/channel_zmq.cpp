@@ -141,9 +141,9 @@ class ZmqServer : public NetworkServer {
   std::string address() const override { return address_; }
 
   bool ServeOne(const Handler& handler, milliseconds timeout) override {
-    const Clock::time_point deadline = Clock::now() + timeout;
     if (served_ % kBetweenLooks == 0) NoteEvents();
     std::size_t parts = Receive(socket_, parts_);
+    const Clock::time_point deadline = parts == 0 ? Clock::now() + timeout : Clock::time_point();
     while (parts == 0) {
       // A look for requests after that for events: nobody counts as lost with a request unserved.
       NoteEvents();

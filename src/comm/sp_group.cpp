@@ -49,7 +49,8 @@ SpGroup::SpGroup(World& world, std::span<const int> ranks)
   TouchAll(mpi_->comm, limit_);
 }
 
-SpGroup::SpGroup(std::chrono::milliseconds limit) : limit_(limit), exceptions_(std::uncaught_exceptions()) {}
+SpGroup::SpGroup(std::chrono::milliseconds limit)
+    : limit_(limit), longest_idle_(kPoolIdle), exceptions_(std::uncaught_exceptions()) {}
 
 SpGroup::~SpGroup() {
   if (!mpi_ || mpi_->comm == MPI_COMM_NULL) return;
@@ -92,7 +93,7 @@ void SpGroup::Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit) {
     Exchange(mpi_->comm, peers, limit_);
   } else {
     peers.front() = {.receive = &length, .receive_bytes = sizeof(length)};
-    Exchange(mpi_->comm, peers, idle_limit, kIdle);
+    Exchange(mpi_->comm, peers, std::min(idle_limit, longest_idle_), kIdle);
     bytes.resize(length);
     peers.front() = {.receive = bytes.data(), .receive_bytes = bytes.size()};
     Exchange(mpi_->comm, peers, limit_);
@@ -105,7 +106,7 @@ bool SpGroup::Any(bool yes) {
   std::vector<char> others(static_cast<std::size_t>(size_), 0);
   std::vector<PeerBytes> peers;
   for (char& other : others) peers.push_back({&own, 1, &other, 1});
-  Exchange(mpi_->comm, peers, kNoLimit);
+  Exchange(mpi_->comm, peers, limit_);
   return yes || std::find(others.begin(), others.end(), 1) != others.end();
 }
 

@@ -20,6 +20,8 @@ namespace spotlight {
 class SpGroup : public SequenceGroup {
  public:
   static constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
+  // Longer than the coordinator may take for an answer; a leader that is silent for so long is stuck.
+  static constexpr std::chrono::milliseconds kPoolIdle = std::chrono::minutes(15);
 
   // `ranks`: world ranks of the members, this one among them, in the order of the index. Collective over the members
   // only; several groups may be made at once. A group of one uses no MPI. Outlives neither `world` nor World::Finish.
@@ -39,10 +41,11 @@ class SpGroup : public SequenceGroup {
                 std::span<const Index> receive_counts) override;
 
   // `bytes` of the leader (index 0) on all. A follower sleeps between looks until the leader calls, for at most
-  // `idle_limit`; from then on the world's limit holds. The leader returns when it has sent to all.
+  // `idle_limit` (in a pool kPoolIdle); from then on the limit of a pass holds. The leader returns when it has sent to
+  // all.
   void Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit = kNoLimit);
 
-  // Collective: whether one member says yes. Members may be long in coming, as in Broadcast.
+  // Collective: whether one member says yes. Within the limit of a pass.
   bool Any(bool yes);
 
  private:
@@ -55,6 +58,7 @@ class SpGroup : public SequenceGroup {
   void Assign(std::unique_ptr<Mpi> mpi);
 
   std::chrono::milliseconds limit_;
+  std::chrono::milliseconds longest_idle_ = kNoLimit;
   int size_ = 1;
   int index_ = 0;
   int exceptions_;  // in flight when this was made

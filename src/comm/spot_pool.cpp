@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.hpp"
@@ -56,6 +58,8 @@ SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::
       host_(world.rank() - world.local_index()) {
   if (!world.under_mpi()) return;
   gives_up_alone = true;
+  // A library that calls exit: MPI tells the others of a death by signal, but not of an exit code.
+  std::atexit([] { std::raise(SIGKILL); });
   mpi_->pool = std::exchange(world.mpi_->pool, MPI_COMM_NULL);
   SPOTLIGHT_REQUIRE(mpi_->pool != MPI_COMM_NULL, "only explorers are in the pool");
   MPI_CHECK(MPI_Comm_size(mpi_->pool, &members_));

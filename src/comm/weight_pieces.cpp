@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,7 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSlow = 4;  // a holder that takes so many times as long as the coordinator is asked after it
+// A holder whose last piece took longer than both is asked only for what the coordinator does not have.
+constexpr double kSlow = 4;         // times what the coordinator's took
+constexpr double kPatience = 0.25;  // seconds
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
 std::string Name(std::uint64_t version, bool ema) { return fmt::format("weights {}{}", version, ema ? " (EMA)" : ""); }
 
@@ -94,16 +98,16 @@ class Fetch {
   }
 
   void FetchPiece(std::size_t piece) {
-    if (FromHolders(piece, kSlow * coordinator_seconds_) || FromCoordinator(piece) || FromHolders(piece, 0)) return;
-    throw Gone();
+    const double longest = std::max(kPatience, kSlow * coordinator_seconds_);
+    if (!FromHolders(piece, longest) && !FromCoordinator(piece) && !FromHolders(piece, kForever)) throw Gone();
   }
 
-  // longest: seconds that a holder may have taken the last time; 0: any.
+  // longest: seconds that a holder may have taken the last time.
   bool FromHolders(std::size_t piece, double longest) {
     while (true) {
       Holder* best = nullptr;
       for (Holder& holder : known_) {
-        if (!holder.usable || holder.lacks == piece || (longest > 0 && holder.seconds > longest)) continue;
+        if (!holder.usable || holder.lacks == piece || holder.seconds > longest) continue;
         if (best == nullptr || holder.seconds < best->seconds) best = &holder;
       }
       if (best == nullptr) return false;

@@ -2,7 +2,7 @@
 // message must travel within kSilenceLimit (channel.hpp), and other workers' calls wait behind it.
 //
 // Fetching: the coordinator tells the checksum of every piece, and which workers have some of them. Whoever wants the
-// weights takes each piece from the holder that is the quickest so far, from the coordinator where no holder has it,
+// weights takes each piece from the holder that is the quickest so far, from the coordinator where no quick one has it,
 // and checks it; it begins at a place of its own, so that many who begin together soon have different pieces to give to
 // each other, and the coordinator sends each piece about once. A source that dies, is slow or sends what is wrong costs
 // the piece under way; what has come is kept. comm/weight_exchange.hpp is the holder's side.

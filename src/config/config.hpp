@@ -130,6 +130,7 @@ struct RanksConfig {
   int trainers = 1;
   int trainer_sp = 1;  // sequence-parallel degrees
   int explorer_sp = 1;
+  bool adapt_sp = true;
   int parked = 0;
   double detection_time = 5;  // seconds
 };

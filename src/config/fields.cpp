@@ -174,6 +174,8 @@ std::vector<Section> FieldList(Config& c) {
               "trainers that share one pass (sequence parallelism); divides trainers and the model's heads"),
         Whole("explorer_sp", c.ranks.explorer_sp, Between(1, 1024), kMayChange,
               "spot ranks of a node that share one pass, while so many are there; divides the model's heads"),
+        Flag("adapt_sp", c.ranks.adapt_sp, kMayChange,
+             "spot ranks may also work in smaller groups, where those were measured to be done first"),
         Whole("parked", c.ranks.parked, AtLeast(0), kMayChange,
               "spot ranks, the last ones, that only wait until another one is lost"),
         Real("detection_time", c.ranks.detection_time, Between(0.1, 3600), kMayChange,

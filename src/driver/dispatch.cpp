@@ -63,7 +63,10 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
       ledger_(config.cost),
       roster_(ledger_) {
   for (const auto& [rank, leads] : parts_.trainers) trainers_[rank].leads = leads;
-  if (parts_.role == Role::kAll) roster_.Arrive({.rank = 0, .role = Role::kAll}, start_);
+  if (parts_.role == Role::kAll) {  // it says no hello
+    roster_.Arrive({.rank = 0, .role = Role::kAll}, start_);
+    for (auto& [rank, trainer] : trainers_) trainer.arrived = true;
+  }
 }
 
 void Dispatch::BeginIteration(std::uint32_t iteration) {
@@ -96,7 +99,7 @@ void Dispatch::Add(std::vector<Request> requests) {
   }
   for (const auto& [steps, same] : left) queue_.Add(same, steps);
   // Once a phase: each change costs its explorers a regroup.
-  if (config_.ranks.explorer_sp > 1) ChooseDegree();
+  if (config_.ranks.explorer_sp > 1 && config_.ranks.adapt_sp) ChooseDegree();
 }
 
 std::vector<Sample> Dispatch::Take(RequestKind kind) {

@@ -105,6 +105,9 @@ int Explorer::Run() {
     } catch (const PeerLost& lost) {
       LogLine(lost.what());
       regroup = batch_broken = true;
+    } catch (const WeightsGone& gone) {  // so what they were wanted for is stale; the others of the group may not know
+      LogLine(gone.what());
+      regroup = batch_broken = true;
     } catch (const InternalError& error) {
       // The end of this rank only; what breaks every rank breaks the trainers, too, and ends the run.
       LogWarning(error.what());

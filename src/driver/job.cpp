@@ -168,6 +168,14 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   const Config& config = start.config;
   const std::string& directory = config.run.directory;
   const bool alone = world.role() == Role::kAll;
+  std::vector<std::uint32_t> explorers;
+  for (int rank = 0; rank < world.size() - config.ranks.parked && !alone; ++rank) {
+    if (world.roles()[static_cast<std::size_t>(rank)] == Role::kExplorer) {
+      explorers.push_back(static_cast<std::uint32_t>(rank));
+    }
+  }
+  std::optional<Preemptions> preemptions;
+  if (resources.trace && !explorers.empty()) preemptions.emplace(config, *resources.trace, world.host(), explorers);
   RunRecord record(directory, {config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
   if (start.restart) {
     record.Resume(static_cast<int>(start.state.next_iteration), attributes);
@@ -178,14 +186,6 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   const DitLayout& layout = *resources.model.layout;
   std::unique_ptr<TensorStore> store;
   if (!alone) store = OpenStore(config, resources);
-  std::vector<std::uint32_t> explorers;
-  for (int rank = 0; rank < world.size() - config.ranks.parked && !alone; ++rank) {
-    if (world.roles()[static_cast<std::size_t>(rank)] == Role::kExplorer) {
-      explorers.push_back(static_cast<std::uint32_t>(rank));
-    }
-  }
-  std::optional<Preemptions> preemptions;
-  if (!config.spot.trace.empty() && !explorers.empty()) preemptions.emplace(config, world.host(), explorers);
 
   Dispatch::Parts parts{
       .role = alone ? Role::kAll : Role::kTrainer,

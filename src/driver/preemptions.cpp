@@ -11,7 +11,6 @@
 #include <filesystem>
 
 #include "base/log.hpp"
-#include "io/spot_trace.hpp"
 
 extern char** environ;  // NOLINT: POSIX
 
@@ -39,13 +38,14 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 
 }  // namespace
 
-Preemptions::Preemptions(const Config& config, const std::string& host, const std::vector<std::uint32_t>& explorers)
+Preemptions::Preemptions(const Config& config, const SpotTrace& trace, const std::string& host,
+                         const std::vector<std::uint32_t>& explorers)
     : config_(config), host_(host) {
-  player_.emplace(ReadSpotTrace(config.spot.trace), TraceRules{.ranks = static_cast<int>(explorers.size()),
-                                                               .ranks_per_node = config.spot.ranks_per_node,
-                                                               .time_scale = config.spot.time_scale,
-                                                               .notice_seconds = config.spot.notice,
-                                                               .seed = config.run.seed});
+  player_.emplace(trace, TraceRules{.ranks = static_cast<int>(explorers.size()),
+                                    .ranks_per_node = config.spot.ranks_per_node,
+                                    .time_scale = config.spot.time_scale,
+                                    .notice_seconds = config.spot.notice,
+                                    .seed = config.run.seed});
   for (const std::uint32_t rank : explorers) {
     places_.push_back({rank, false});
     next_rank_ = std::max(next_rank_, rank + 1);

@@ -21,8 +21,9 @@ namespace spotlight {
 
 class Preemptions {
  public:
-  // explorers: of the first MPI job that are not parked, in order; at least one. UserError from the trace's file.
-  Preemptions(const Config& config, const std::string& host, const std::vector<std::uint32_t>& explorers);
+  // explorers: of the first MPI job that are not parked, in order; at least one. host: the coordinator's.
+  Preemptions(const Config& config, const SpotTrace& trace, const std::string& host,
+              const std::vector<std::uint32_t>& explorers);
   ~Preemptions();
   Preemptions(const Preemptions&) = delete;
   Preemptions& operator=(const Preemptions&) = delete;

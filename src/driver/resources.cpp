@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "io/fingerprint.hpp"
 #include "io/safetensors.hpp"
+#include "io/spot_trace.hpp"
 #include "plan/prompt_sampler.hpp"
 
 namespace spotlight {
@@ -102,6 +103,7 @@ Resources LoadResources(const Config& config, ResourceUse use) {
     resources.contents["prompts/embeddings"] = Fingerprint({config.prompts.embeddings});
   }
   LoadReward(config, resources);
+  if (!config.spot.trace.empty()) resources.trace = ReadSpotTrace(config.spot.trace);
   // Throws if the prompts or the tags' weights do not give that many.
   PromptSampler(resources.train.prompts, config.prompts.tag_weights, config.run.seed).Draw(0, config.group.prompts);
   return resources;

@@ -4,9 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/spot_trace.hpp"
 #include "config/config.hpp"
 #include "driver/model_files.hpp"
 #include "driver/text_source.hpp"
@@ -22,6 +24,7 @@ struct Resources {
   PromptList train, eval;
   std::unique_ptr<TextSource> text;  // of all prompts; null in a plan whose conditions are still to be made
   std::vector<float> adapter;        // of model/adapter; empty: none
+  std::optional<SpotTrace> trace;    // of spot/trace
   // Hash of what was read, by the key that names it: a resumed run must read the same, wherever it lies now.
   std::map<std::string, std::string> contents;
   std::vector<std::string> notes;  // what is missing in a plan, and what the user should know

@@ -80,7 +80,7 @@ void Roster::Depart(std::uint32_t number, Use use, double now) {
 
 int Roster::explorers() const {
   return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
-    return entry.second.role == Role::kExplorer && !entry.second.parked && !entry.second.noticed;
+    return entry.second.role == Role::kExplorer && !entry.second.parked;
   }));
 }
 

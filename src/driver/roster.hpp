@@ -20,10 +20,9 @@ struct RosterRank {
   Role role = Role::kExplorer;
   std::string host;
   std::uint32_t process = 0;
-  bool parked = false;   // waits without work
-  bool called = false;   // parked, and to be woken at its next pull
-  bool noticed = false;  // its preemption is announced: it takes no more work
-  bool leads = false;    // has pulled: speaks for its group
+  bool parked = false;  // waits without work
+  bool called = false;  // parked, and to be woken at its next pull
+  bool leads = false;   // has pulled: speaks for its group
   double arrived = 0;
   double billed_until = 0;
 };

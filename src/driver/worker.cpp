@@ -38,8 +38,9 @@ Use UseOf(RequestKind kind) {
 // Commits, and gives the caller of the worker the word, between two steps of a batch.
 class Worker::Border : public StepBorder {
  public:
-  Border(Worker& worker, const Lines& lines, const std::vector<Request>& requests)
-      : worker_(worker), lines_(lines), requests_(requests) {}
+  // steps: done of the batch at its start.
+  Border(Worker& worker, const Lines& lines, const std::vector<Request>& requests, int steps)
+      : worker_(worker), lines_(lines), requests_(requests), committed_(steps) {}
 
   void At(int steps, const States& states) override {
     Failpoint("denoise.step");
@@ -73,7 +74,7 @@ class Worker::Border : public StepBorder {
   Worker& worker_;
   const Lines& lines_;
   const std::vector<Request>& requests_;
-  int committed_ = 0;
+  int committed_;  // steps
   double last_ = Now();
 };
 
@@ -256,7 +257,7 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));
     const ConditionedPrompts& prompts = list == TextList::kEval ? eval_ : train_;
-    Border border(*this, lines, requests);
+    Border border(*this, lines, requests, work.states.empty() ? 0 : static_cast<int>(work.states[0].steps));
     std::vector<Denoised> denoised =
         sampler_.Denoise(weights_.Of(key), requests, prompts, group_, work.states, at_border_ ? &border : nullptr);
     sample_steps_ += requests.size();  // the last step has no border

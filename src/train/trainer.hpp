@@ -2,8 +2,10 @@
 // optimizer updates, gradient clipping, AdamW, moving average.
 //
 // Trainers t in [g P, (g + 1) P) form group g, which runs its passes together (P = ranks/trainer_sp). Micro-batch j of
-// an update belongs to group j mod (number of groups). Sums are in trainer order (train/trained_weights.hpp), so a
-// given number of trainers always gives the same bits, whatever P, and one trainer gives those of a run without MPI.
+// an update belongs to group j mod (number of groups). Sums are in trainer order (train/trained_weights.hpp): a given
+// number of groups always gives the same bits, whatever P, and one trainer gives those of a run without MPI. One group
+// gives the bits of one trainer if an adapter is trained, or an update is one micro-batch; with all weights trained in
+// several micro-batches the last bits differ, because one trainer alone adds straight into its gradient.
 #pragma once
 
 #include <cstdint>

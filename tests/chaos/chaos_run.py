@@ -33,6 +33,7 @@ SETTINGS = dict(
         "sampler/batch": 4,
         "store/commit_every": 1,
         "ranks/explorer_sp": 2,
+        "ranks/adapt_sp": "false",  # else the first rank that is left alone shows that groups do not pay at this size
         "ranks/detection_time": 1.0,
     },
 )

@@ -1,125 +1,135 @@
-"""Times of recovery, as a table: over N kills each at 8 and 16 explorers, and of jobs that join.
+"""Times of recovery, as a table: over N kills each at 8 and 16 explorers and with parked ranks, and N jobs that join.
 
 The failpoint log has the moment at which each rank passes each place, so nothing is measured inside the product:
-  detection     kill -> the first survivor begins to regroup
-  shrink        a rank has begun -> only the living are in its pool (waiting for ranks in a step included)
-  build         -> plan made and new groups agreed on
-  first step    kill -> the first step of any group that regrouped; `all steps`: of the last one
-  stall         of a group that had no loss: longest time between two of its steps around the kill
-  redone        steps that were committed and done again, per victim (besides the one in work)
-  join          start of a job of one process -> its first step
-  restart       kill -9 of the whole job -> the first step of `-r latest`: what a system without repair does
-Batches of 1 and commits at every step, so that a step is a step of one sample.
+  detection    kill -> the first survivor begins to regroup
+  waiting      -> the last one does: ranks come between two steps only
+  shrink       -> only the living are in everybody's pool
+  build        -> everybody has new groups
+  first step   kill -> the first step of a rank that has regrouped
+  stall        time that a rank whose group had no loss spent in the regroup; `a step`: for comparison
+  redone       steps that were committed and done again, per victim (besides the one in work)
+  join         start of a job of one process -> its first step
+  restart      start of `-r latest` after the whole job was killed -> the first step: a system without repair
+Groups of 2, batches of 1, a commit at every step, and so much to explore that nobody is idle for long.
 """
 
 import os
+import re
 import signal
 import time
 
 import spotlight_run as sr
 from chaos_run import SETTINGS, ChaosRun
 
-KILLS_OF_A_RUN = 5
+BUSY = {**SETTINGS, "run/iterations": 16, "sampler/batch": 1, "eval/every": 100, "checkpoint/every": 100}
+BUSY["explore/seeds"] = 64
+JOBS_OF_A_RUN = 5
 
 
 def percentiles(name, values, unit="ms", scale=1e3):
-    if not values:
-        return f"{name:<34}{0:>6}"
     ordered = sorted(value * scale for value in values)
+    if not ordered:
+        return f"{name:<40}{0:>7}"
     at = [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95, 0.99)]
-    return f"{name:<34}{len(ordered):>6}" + "".join(f"{value:>10.1f}" for value in [*at, ordered[-1]]) + f"  {unit}"
+    return f"{name:<40}{len(ordered):>7}" + "".join(f"{value:>9.1f}" for value in [*at, ordered[-1]]) + f"  {unit}"
 
 
-def times_of_kill(passed, killed_at, victim, until):
-    """Of one kill, from the places passed between it and `until`: {name: seconds}, and stalls of untouched groups."""
-    after = [(seconds, pid, place) for seconds, pid, place in passed if killed_at <= seconds < until and pid != victim]
-    begins = {}
-    result = {}
-    for seconds, pid, place in after:
-        if place == "regroup.begin" and pid not in begins:
-            begins[pid] = seconds
-    if not begins:
-        return {}, []
-    result["detection"] = min(begins.values()) - killed_at
-    ends, shrinks = {}, {}
-    for seconds, pid, place in after:
-        if place == "regroup.shrunk" and pid in begins:
-            shrinks[pid] = seconds
-        if place == "regroup.done" and pid in begins and pid not in ends:
-            ends[pid] = seconds
-    both = [pid for pid in shrinks if pid in ends]
-    if not both:
-        return result, []
-    first = min(begins.values())
-    last_begin = max(begins[pid] for pid in both)
-    shrunk = max(shrinks[pid] for pid in both)
-    result["waiting for ranks in a step"] = last_begin - first
-    result["shrink"] = shrunk - last_begin
-    result["build"] = max(ends[pid] for pid in both) - shrunk
-    steps = {}
-    for seconds, pid, place in after:
-        if place == "denoise.step" and pid in ends and seconds > ends[pid] and pid not in steps:
-            steps[pid] = seconds
+def mates(run, victim):
+    """Processes of the victim's group, by the coordinator's log."""
+    groups = re.findall(r"groups ([\d |]+);", run.log_text())
+    if not groups:
+        return set()
+    of_victim = next((group.split() for group in groups[-1].split("|") if str(victim.rank) in group.split()), [])
+    return {process.pid for process in run.explorers() if str(process.rank) in of_victim}
+
+
+def first_of(passed, place, since=None):
+    """{process: when it passed the place for the first time, after its moment in `since`}"""
+    found = {}
+    for seconds, pid, name in passed:
+        if name == place and pid not in found and (since is None or pid in since and seconds > since[pid]):
+            found[pid] = seconds
+    return found
+
+
+def times_of_kill(passed, killed_at):
+    """Of a kill, from the places that survivors passed after it: ({name: seconds}, {process: seconds in the regroup})."""
+    begins = first_of(passed, "regroup.begin")
+    ends = first_of(passed, "regroup.done", begins)
+    shrinks = first_of(passed, "regroup.shrunk", begins)
+    through = [pid for pid in begins if pid in shrinks and pid in ends]
+    if not through:
+        return {}, {}
+    last_begin, last_shrink = max(begins[pid] for pid in through), max(shrinks[pid] for pid in through)
+    result = {
+        "detection": min(begins.values()) - killed_at,
+        "waiting": last_begin - min(begins.values()),
+        "shrink": max(0.0, last_shrink - last_begin),
+        "build": max(ends[pid] for pid in through) - last_shrink,
+    }
+    steps = first_of(passed, "denoise.step", ends)
     if steps:
-        result["kill to first step"] = min(steps.values()) - killed_at
-    stalls = []
-    for pid in ends:
-        before = [seconds for seconds, p, place in passed if p == pid and place == "denoise.step" and seconds < killed_at]
-        if before and pid in steps and killed_at - before[-1] < 0.1:
-            stalls.append(steps[pid] - before[-1])
-    return result, stalls
+        result["first step"] = min(steps.values()) - killed_at
+    return result, {pid: ends[pid] - begins[pid] for pid in through}
 
 
-def kill_figures(work, explorers, events, seed):
-    found, stalls, redone, bad, number = {}, [], [], 0, 0
-    seen = 0
-    while seen < events:
-        run = ChaosRun(work / f"figures-{explorers}-{number}", seed + number, dict(SETTINGS), log=True)
-        run.settings.update({"run/iterations": 30, "sampler/batch": 1, "eval/every": 100, "checkpoint/every": 100})
-        run.start(2 + explorers)
+def kill_figures(work, explorers, parked, events, seed):
+    found, stalls, steps, redone, bad, number, seen = {}, [], [], [], 0, 0, 0
+    while seen < events and bad < 4:
+        folder = work / f"figures-{explorers}-{parked}-{number}"
+        run = ChaosRun(folder, seed + number, {**BUSY, "ranks/parked": parked}, True)
+        run.start(2 + explorers + parked)
         run.wait_rows(1)
         kills = []
-        while run.working() and len(kills) < min(KILLS_OF_A_RUN, explorers - 2):
-            victim = run.random.choice(run.explorers())
-            kills.append((time.monotonic(), victim.pid))
+        while run.working() and len(kills) < explorers - 2:
+            victim = run.random.choice([process for process in run.explorers() if process.rank < 2 + explorers])
+            with_victim = mates(run, victim)
+            kills.append((time.monotonic(), victim.pid, with_victim))
             run.kill([victim])
-            run.pause(0.5, 0.8)
+            run.pause(0.25, 0.4)
         run.wait()
         run.finish()
         passed = run.passed()
-        for i, (killed_at, victim) in enumerate(kills):
-            until = kills[i + 1][0] if i + 1 < len(kills) else killed_at + 2
-            times, stalled = times_of_kill(passed, killed_at, victim, until)
+        for i, (killed_at, victim, with_victim) in enumerate(kills):
+            until = kills[i + 1][0] if i + 1 < len(kills) else killed_at + 0.4
+            window = [line for line in passed if killed_at <= line[0] < until and line[1] != victim]
+            times, spent = times_of_kill(window, killed_at)
             seen += bool(times)
             for name, seconds in times.items():
                 found.setdefault(name, []).append(seconds)
-            stalls += stalled
+            stalls += [seconds for pid, seconds in spent.items() if pid not in with_victim]
+        last = {}
+        for seconds, pid, place in passed:
+            if place == "denoise.step" and pid in last:
+                steps.append(seconds - last[pid])
+            last[pid] = seconds
+            if place.startswith(("push", "regroup")):
+                last.pop(pid)
         places = [place for _, _, place in passed]
         excess = places.count("commit.posted") - (run.settings["sampler/steps"] - 1) * places.count("push.ready")
-        if kills:
-            redone.append(max(0, excess) / len(kills))
+        redone += [excess / len(kills)] if kills else []
         bad += bool(run.violations)
-        print(f"{explorers} explorers, run {number}: {len(kills)} kills", *run.violations, sep="\n  ", flush=True)
+        label = f"{explorers} explorers, {parked} parked, run {number}"
+        print(f"{label}: {len(kills)} kills", *run.violations, sep="\n  ", flush=True)
         number += 1
         if not run.violations:
             run.remove()
-        elif bad > 3:
-            break
-    lines = [percentiles(f"{explorers} explorers: {name}", values) for name, values in found.items()]
-    lines.append(percentiles(f"{explorers} explorers: stall of a group", stalls))
-    lines.append(percentiles(f"{explorers} explorers: redone a victim", redone, "steps", 1))
+    name = f"{explorers}+{parked} parked" if parked else f"{explorers}"
+    lines = [percentiles(f"{name} explorers: {what}", values) for what, values in found.items()]
+    lines.append(percentiles(f"{name} explorers: stall", stalls))
+    lines.append(percentiles(f"{name} explorers: a step", steps))
+    lines.append(percentiles(f"{name} explorers: redone (runs)", redone, "steps a victim", 1))
     return lines, bad
 
 
 def join_figures(work, events, seed):
     joins, restarts, bad, number = [], [], 0, 0
-    while len(joins) < events and number < events:
-        run = ChaosRun(work / f"figures-join-{number}", seed + number, dict(SETTINGS), log=True)
-        run.settings.update({"run/iterations": 60, "sampler/batch": 1, "eval/every": 100})
+    while len(joins) < events and bad < 4:
+        run = ChaosRun(work / f"figures-join-{number}", seed + number, dict(BUSY), True)
         run.start(4)
         run.wait_rows(1)
         began = []
-        while run.working() and len(began) < KILLS_OF_A_RUN:
+        while run.working() and len(began) < JOBS_OF_A_RUN:
             started = time.monotonic()
             job = run.join()
             began.append((started, job.pid))
@@ -129,9 +139,9 @@ def join_figures(work, events, seed):
         restarted = 0.0
         if run.working():
             run.kill_session(run.process)
-            restarted = time.monotonic()
             run.process.wait()
             run.end_all()
+            restarted = time.monotonic()
             run.start(4, ["-r", "latest"])
         run.wait()
         run.finish()
@@ -146,8 +156,6 @@ def join_figures(work, events, seed):
         number += 1
         if not run.violations:
             run.remove()
-        elif bad > 3:
-            break
     return [
         percentiles("join: start to first step", joins),
         percentiles("restart of the whole run", restarts),
@@ -155,14 +163,13 @@ def join_figures(work, events, seed):
 
 
 def play(work, count, seed):
-    events = count or 200
-    lines, bad = [], 0
-    for explorers in (8, 16):
-        more, worse = kill_figures(work, explorers, events, seed)
-        lines, bad = lines + more, bad + worse
-    more, worse = join_figures(work, events, seed)
-    lines, bad = lines + more, bad + worse
-    print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {sr.BINARY}")
-    print(f"{'':<34}{'events':>6}{'p50':>10}{'p95':>10}{'p99':>10}{'max':>10}")
-    print("\n".join(lines))
+    """Prints a table of each part when it is done; the number of runs with violations."""
+    events, bad = count or 200, 0
+    parts = [lambda e=e, p=p: kill_figures(work, e, p, events, seed) for e, p in ((8, 0), (8, 4), (16, 0))]
+    for part in [*parts, lambda: join_figures(work, events, seed)]:
+        lines, worse = part()
+        bad += worse
+        print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {sr.BINARY}")
+        print(f"{'':<40}{'events':>7}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}")
+        print("\n".join(lines) + "\n", flush=True)
     return bad

@@ -150,8 +150,9 @@ add_place("C1-push", "death with finished samples in hand", f"push.ready:kill:ti
 add_place("C1-pushed", "death after finished samples were sent", f"push.done:kill:times=3:nth={{nth}}:{EXPLORERS}")
 add_place("M2-abort", "abort() in a step", "denoise.step:abort:times=3:nth={nth}")
 add_place("M2-exit", "exit(3) in a step", "denoise.step:exit:times=3:nth={nth}")
-add_place("M2-throw", "an exception in a step", "denoise.step:throw:times=3:nth={nth}", True)
-add_place("C3", "leases run out in a slow step: late commits and results", "denoise.step:sleep:ms=11500:times=2:nth={nth}")
+add_place("M2-throw", "an exception in a step", "denoise.step:throw:times=3:nth={nth}")
+SLOW = "denoise.step:sleep:ms=11500:times=2:nth={nth}"
+add_place("C3", "leases run out in a slow step: late commits and results", SLOW)
 add_place("G2", "a stuck rank that still beats", f"denoise.step:spin:ms=11500:times=1:nth={{nth}}:{EXPLORERS}")
 
 

@@ -88,7 +88,6 @@ int Channel(World& world) {
       ++pulls[pull.rank];
       Weights weights;
       weights.values.assign(100000, static_cast<float>(pull.rank));
-      weights.checksum = Checksum(weights.values);
       return Encode(weights, 5);
     };
     const Clock::time_point deadline = Clock::now() + seconds(20);
@@ -104,8 +103,7 @@ int Channel(World& world) {
     Pull pull;
     pull.rank = static_cast<std::uint32_t>(world.rank());
     const auto weights = std::get<Weights>(Decode(client->Call(Encode(pull, 5)), 5));
-    EXPECT(weights.values.size() == 100000 && weights.values.back() == static_cast<float>(world.rank()));
-    EXPECT(weights.checksum == Checksum(weights.values));
+    EXPECT(weights.values == std::vector<float>(100000, static_cast<float>(world.rank())));
   }
   return kExitFinished;
 }

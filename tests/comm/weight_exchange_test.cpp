@@ -44,22 +44,28 @@ class WeightExchangeTest : public testing::Test {
     }
     const auto& fetch = std::get<FetchWeights>(message);
     ++sent_;
-    if (silent_) return Encode(NoWeights{}, kRun);
+    if (sent_ > gone_after_) return Encode(NoWeights{}, kRun);
     return Encode(PieceOf(fetch, values_), kRun);
   }
 
-  // A worker that calls before_piece(number of the piece) whenever it asks the coordinator for one.
   std::size_t Fetch(WeightExchange& exchange, std::span<float> out) {
     const std::unique_ptr<Client> client = MakeClient(server_->address(), std::chrono::seconds(20));
     const MessageCall call = [&](const Message& message) { return Decode(client->Call(Encode(message, kRun)), kRun); };
     return exchange.Fetch(call, kVersion, false, out);
   }
 
+  // Whether the worker that called last serves these values.
+  bool Serves(const FetchWeights& fetch) {
+    const std::unique_ptr<Client> client = MakeClient(holders_.After(0).back(), std::chrono::seconds(20));
+    const Message reply = Decode(client->Call(Encode(fetch, kRun)), kRun);
+    return std::holds_alternative<Weights>(reply);
+  }
+
   std::vector<float> values_ = std::vector<float>(kPiece * kPieces - 7);
   WeightPieces pieces_;
   HolderList holders_;
-  std::atomic<std::size_t> sent_ = 0;  // pieces
-  std::atomic<bool> silent_ = false;   // has none any more
+  std::atomic<std::size_t> sent_ = 0;                // pieces
+  std::atomic<std::size_t> gone_after_ = 1'000'000;  // has none after so many
   std::atomic<bool> ends_ = false;
   std::unique_ptr<NetworkServer> server_ = MakeServer("127.0.0.1");
   std::thread thread_;
@@ -73,7 +79,7 @@ TEST_F(WeightExchangeTest, ASecondWorkerTakesAllFromTheFirst) {
   EXPECT_EQ(a, values_);
   EXPECT_EQ(b, values_);
   // With the coordinator's copy gone, a third one still gets it.
-  silent_ = true;
+  gone_after_ = 0;
   WeightExchange third("127.0.0.1", kRun, 3);
   std::vector<float> c(values_.size());
   EXPECT_EQ(Fetch(third, c), 0U);
@@ -114,14 +120,28 @@ TEST_F(WeightExchangeTest, AHolderThatIsKilledOrHasWithdrawnCostsNothingButTime)
   EXPECT_EQ(c, values_);
 }
 
+TEST_F(WeightExchangeTest, ServesWholePiecesOfItsVersionUntilItWithdraws) {
+  WeightExchange exchange("127.0.0.1", kRun, 1);
+  std::vector<float> out(values_.size());
+  Fetch(exchange, out);
+  EXPECT_TRUE(Serves({kVersion, false, kPiece, kPiece}));
+  EXPECT_FALSE(Serves({kVersion + 1, false, kPiece, kPiece}));
+  EXPECT_FALSE(Serves({kVersion, true, kPiece, kPiece}));
+  EXPECT_FALSE(Serves({kVersion, false, kPiece + 1, kPiece}));
+  EXPECT_FALSE(Serves({kVersion, false, kPiece, kPiece + 1}));
+  EXPECT_FALSE(Serves({kVersion, false, kPiece * kPieces, kPiece}));
+  exchange.Withdraw();
+  EXPECT_FALSE(Serves({kVersion, false, kPiece, kPiece}));
+}
+
 TEST_F(WeightExchangeTest, AFailedFetchServesNothing) {
-  WeightExchange first("127.0.0.1", kRun, 1);
-  std::vector<float> other(3);
-  EXPECT_THROW(Fetch(first, other), MessageError);
-  silent_ = true;
-  WeightExchange second("127.0.0.1", kRun, 2);
-  std::vector<float> b(values_.size());
-  EXPECT_THROW(Fetch(second, b), WeightsGone);
+  WeightExchange exchange("127.0.0.1", kRun, 1);
+  std::vector<float> out(values_.size());
+  gone_after_ = 10;
+  EXPECT_THROW(Fetch(exchange, out), WeightsGone);
+  for (std::uint64_t piece = 0; piece < kPieces; ++piece) {
+    EXPECT_FALSE(Serves({kVersion, false, piece * kPiece, kPiece})) << piece;
+  }
 }
 
 }  // namespace

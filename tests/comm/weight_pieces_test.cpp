@@ -200,30 +200,35 @@ TEST(FetchFromHolders, AFlippedBitIsNeverUsed) {
   EXPECT_EQ(peers.AskedOf("b"), 1U);
 }
 
-TEST(FetchFromHolders, ASlowOneIsAskedOnce) {
-  Source source = SourceWith({"slow", "quick"});
-  const auto after = [&](int milliseconds) {
-    return [&source, milliseconds](const FetchWeights& fetch) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-      return PieceOf(fetch, source.values);
-    };
+std::function<Message(const FetchWeights&)> After(int milliseconds, const Source& source) {
+  return [&source, milliseconds](const FetchWeights& fetch) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return PieceOf(fetch, source.values);
   };
-  Peers peers{.at = {{"slow", after(100)}, {"quick", after(1)}}};
-  EXPECT_EQ(FetchMany(source, peers), 0U);
-  EXPECT_LE(peers.AskedOf("slow"), 2U);
+}
+
+TEST(FetchFromHolders, ASlowOneIsAskedOnce) {
+  for (const auto& order : {std::vector<std::string>{"slow", "quick"}, std::vector<std::string>{"quick", "slow"}}) {
+    Source source = SourceWith(order);
+    Peers peers{.at = {{"slow", After(100, source)}, {"quick", After(1, source)}}};
+    EXPECT_EQ(FetchMany(source, peers), 0U);
+    EXPECT_LE(peers.AskedOf("slow"), 2U);
+  }
+}
+
+TEST(FetchFromHolders, OneSlowerThanTheCoordinatorIsAskedOnce) {
+  Source source = SourceWith({"slow"});
+  Peers peers{.at = {{"slow", After(300, source)}}};
+  EXPECT_EQ(FetchMany(source, peers), kMany - 1);
 }
 
 TEST(FetchFromHolders, ANewVersionMeanwhile) {
   // The coordinator has dropped them; a holder, though slow, has all of it.
   Source source = SourceWith({"a", "b"});
-  source.gone_after = 5;
-  Peers peers{.at = {{"a",
-                      [&](const FetchWeights& fetch) -> Message {
-                        if (source.sizes.size() < 5) return NoWeights{};
-                        return PieceOf(fetch, source.values);
-                      }},
-                     {"b", [](const FetchWeights&) -> Message { return NoWeights{}; }}}};
-  EXPECT_EQ(FetchMany(source, peers), 5U);
+  source.gone_after = kMany - 4;
+  Peers peers{.at = {{"a", After(300, source)}, {"b", [](const FetchWeights&) -> Message { return NoWeights{}; }}}};
+  EXPECT_EQ(FetchMany(source, peers), kMany - 4);
+  EXPECT_EQ(peers.AskedOf("a"), 4U);
   // Nobody has.
   source = SourceWith({"b"});
   source.gone_after = 5;

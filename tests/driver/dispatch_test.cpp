@@ -127,6 +127,30 @@ TEST_F(DispatchTest, AMessageOfAnotherRunHurtsNobody) {
   EXPECT_EQ(std::get<Failed>(server_.Send(dispatch_, Encode(Ack{}, kRunId + 1))).exit_code, kExitUsage);
 }
 
+TEST_F(DispatchTest, WeightsAreFoundAtTheCoordinatorAndAtRanksThatAskedBefore) {
+  const std::vector<float> values = {1, 2, 3};
+  dispatch_.Publish({4, false}, values);
+  const auto holders = [&](std::uint32_t rank, const std::string& address) {
+    Say({FindWeights{rank, 4, false, address}});
+    return std::get<WeightPieces>(server_.replies.back()).holders;
+  };
+  EXPECT_THAT(holders(2, "two"), testing::IsEmpty());
+  EXPECT_THAT(holders(2, "two"), testing::IsEmpty()) << "itself";
+  EXPECT_THAT(holders(1, ""), testing::ElementsAre("two"));
+  EXPECT_THAT(holders(7, "unknown rank"), testing::ElementsAre("two"));
+  EXPECT_THAT(holders(1, ""), testing::ElementsAre("two"));
+  Say({FetchWeights{4, false, 1, 9}});
+  EXPECT_THAT(std::get<Weights>(server_.replies.back()).values, testing::ElementsAre(2, 3));
+  Lose("2");
+  EXPECT_THAT(holders(1, ""), testing::IsEmpty());
+  // What a worker that was away for long asks for ends nothing.
+  dispatch_.Publish({6, false}, values);
+  Say({FindWeights{1, 4, false, ""}});
+  EXPECT_TRUE(std::holds_alternative<NoWeights>(server_.replies.back()));
+  Say({FetchWeights{4, false, 0, 9}});
+  EXPECT_TRUE(std::holds_alternative<NoWeights>(server_.replies.back()));
+}
+
 TEST_F(DispatchTest, TheEndOfATrainersConnectionIsALoss) {
   server_.lost = {"1"};
   try {

@@ -1,5 +1,8 @@
-"""The loss of a trainer that shares passes ends the run soon, with one message, and the run goes on to the same bits; the
-loss of an explorer that does changes nothing."""
+"""Losses in groups that share passes.
+
+That of a trainer ends the run soon, with one message, and the run goes on to the same bits; that of an explorer changes
+nothing.
+"""
 
 import os
 import signal

@@ -1,5 +1,7 @@
-"""A reserved rank that dies, is stopped or fails ends the run soon, with one message, and the run can go on. (Spot ranks:
-test_spot.py.)"""
+"""A reserved rank that dies, is stopped or fails ends the run soon, with one message, and the run can go on.
+
+The loss of spot ranks: test_spot.py.
+"""
 
 import os
 import shutil

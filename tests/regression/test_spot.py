@@ -19,6 +19,7 @@ SETTINGS = {
     "explore/seeds": 16,
     "sampler/batch": 4,
     "ranks/explorer_sp": 2,
+    "ranks/adapt_sp": "false",
     "ranks/detection_time": 1.0,
     "store/commit_every": 1,
 }

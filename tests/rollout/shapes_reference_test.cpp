@@ -128,6 +128,56 @@ TEST_F(ShapesReference, EightSamplesNumberForNumber) {
   }
 }
 
+// Stops the batch at a border, as a preemption does, with what was committed there.
+class StopAt : public StepBorder {
+ public:
+  explicit StopAt(int steps) : steps_(steps) {}
+  void At(int steps, const States& states) override {
+    if (steps != steps_) return;
+    committed = states();
+    throw PeerStopped{};
+  }
+  struct PeerStopped {};
+  std::vector<DenoiseState> committed;
+
+ private:
+  int steps_;
+};
+
+TEST_F(ShapesReference, ARolloutThatWasInterruptedHasTheSameBits) {
+  Config config;
+  config.sampler.steps = 6;
+  Sampler sampler(config, SchedulerConfig{}, layout_, {});
+  ModelWeights model(layout_, source_, Precision::kFp32, {});
+  model.Put({0, false}, weights_);
+  Parameters& parameters = model.Of({0, false});
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    requests.push_back({.prompt_index = i, .seed = 7 + i, .window_begin = 2, .window_end = 4});
+  }
+  const std::vector<Denoised> whole = sampler.Denoise(parameters, requests, prompts_);
+  ASSERT_EQ(whole[0].log_probs.size(), 2U);
+  for (int border = 1; border < config.sampler.steps; ++border) {
+    StopAt stop(border);
+    EXPECT_THROW(sampler.Denoise(parameters, requests, prompts_, nullptr, {}, &stop), StopAt::PeerStopped);
+    ASSERT_EQ(stop.committed.size(), requests.size());
+    EXPECT_EQ(stop.committed[0].steps, static_cast<std::uint32_t>(border));
+    // Another worker goes on, with one of the batch less.
+    const std::vector<Request> rest(requests.begin() + 1, requests.end());
+    const std::vector<DenoiseState> states(stop.committed.begin() + 1, stop.committed.end());
+    Sampler other(config, SchedulerConfig{}, layout_, {});
+    const std::vector<Denoised> resumed = other.Denoise(parameters, rest, prompts_, nullptr, states);
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      EXPECT_EQ(resumed[i].latents, whole[i + 1].latents) << border;
+      EXPECT_EQ(resumed[i].trajectory, whole[i + 1].trajectory) << border;
+      EXPECT_EQ(resumed[i].log_probs, whole[i + 1].log_probs) << border;
+      ASSERT_EQ(resumed[i].steps.size(), whole[i + 1].steps.size()) << border;
+      EXPECT_EQ(resumed[i].steps[0].sigma, whole[i + 1].steps[0].sigma) << border;
+      EXPECT_EQ(resumed[i].steps[1].c_v, whole[i + 1].steps[1].c_v) << border;
+    }
+  }
+}
+
 // The reference scored strict 0.359 and soft 0.668 on the same prompts with other noise: two samples of 256.
 TEST_F(ShapesReference, BaseScoreStatistically) {
   Config config;
