@@ -19,10 +19,6 @@ namespace {
 constexpr std::uint32_t kWaitMilliseconds = 2;     // between two pulls of a worker that has nothing to do
 constexpr std::uint32_t kParkedMilliseconds = 50;  // of a parked one
 constexpr double kReasonSeconds = 2;               // that a more telling report may be late
-constexpr double kLeaseFloor = 10;                 // seconds: decoding and scoring have no commits
-constexpr double kFirstLease = 600;                // seconds: the first batch also loads weights
-constexpr double kExpirySeconds = 0.5;             // between two looks for expired leases
-constexpr double kStraggler = 3;                   // a lease so many times older than usual is given out once more
 constexpr const char* kSeeLogs = "; its log in logs/ may say why. The last checkpoint is good: go on with -r latest";
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -35,22 +31,6 @@ std::optional<std::uint32_t> RankOf(const std::string& name) {
   return rank;
 }
 
-// Whether the parts of a state are those of its steps.
-bool Fits(const Request& request, const DenoiseState& state) {
-  const std::uint32_t begin = std::min(state.steps, request.window_begin),
-                      end = std::min(state.steps, request.window_end);
-  const bool rollout = request.kind == RequestKind::kRollout && end > begin;
-  const std::size_t log_probs = rollout ? end - begin : 0;
-  const std::size_t rows = rollout ? log_probs + (state.steps >= request.window_end ? 1 : 0) : 0;
-  return !state.latents.empty() && state.log_probs.size() == log_probs &&
-         state.trajectory.size() == rows * state.latents.size();
-}
-
-// What a request is, whatever its id and lease.
-auto ContentOf(const Request& r) {
-  return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end);
-}
-
 }  // namespace
 
 Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts)
@@ -58,6 +38,7 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
       run_id_(run_id),
       server_(server),
       parts_(std::move(parts)),
+      work_(config, parts_.store, parts_.heads, parts_.role == Role::kAll),
       start_(Now()),
       pushed_(static_cast<std::uint64_t>(parts_.weights)),
       ledger_(config.cost),
@@ -67,46 +48,6 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
     roster_.Arrive({.rank = 0, .role = Role::kAll}, start_);
     for (auto& [rank, trainer] : trainers_) trainer.arrived = true;
   }
-}
-
-void Dispatch::BeginIteration(std::uint32_t iteration) {
-  queue_ = RequestQueue();
-  batches_.clear();
-  samples_.clear();
-  iteration_ = iteration;
-  if (parts_.store != nullptr) parts_.store->Forget(iteration);
-}
-
-void Dispatch::Add(std::vector<Request> requests) {
-  std::map<decltype(ContentOf(Request{})), Sample> finished;
-  if (parts_.store != nullptr && !requests.empty()) {
-    for (Sample& sample : parts_.store->Samples(requests[0].iteration)) {
-      const auto content = ContentOf(sample.request);
-      finished.emplace(content, std::move(sample));
-    }
-  }
-  std::map<std::uint32_t, std::vector<Request>> left;  // by steps done
-  for (Request& request : requests) {
-    request.id = next_id_++;
-    if (const auto found = finished.find(ContentOf(request)); found != finished.end() && !request.keep_image) {
-      found->second.request = request;
-      samples_[request.kind][request.id] = std::move(found->second);
-      continue;
-    }
-    std::optional<DenoiseState> state;
-    if (parts_.store != nullptr) state = parts_.store->State(request);
-    left[state ? state->steps : 0].push_back(request);
-  }
-  for (const auto& [steps, same] : left) queue_.Add(same, steps);
-  // Once a phase: each change costs its explorers a regroup.
-  if (config_.ranks.explorer_sp > 1 && config_.ranks.adapt_sp) ChooseDegree();
-}
-
-std::vector<Sample> Dispatch::Take(RequestKind kind) {
-  std::vector<Sample> taken;
-  for (auto& [id, sample] : samples_[kind]) taken.push_back(std::move(sample));
-  samples_[kind].clear();
-  return taken;
 }
 
 void Dispatch::StartTraining(Train train) {
@@ -169,7 +110,7 @@ void Dispatch::ServeUntil(const std::function<bool()>& condition, const std::fun
   while (!condition()) {
     ServeOne();
     CheckWorkers();
-    Expire();
+    work_.Expire(Now());
     if (parts_.tick) parts_.tick();
     idle();
   }
@@ -196,55 +137,15 @@ void Dispatch::Lose(std::uint32_t rank) {
   }
   for (Published& entry : published_) entry.holders.Remove(rank);
   if (!roster_.Has(rank)) return;
-  const std::vector<std::uint64_t> given_back = queue_.Release(static_cast<int>(rank));
+  const std::size_t given_back = work_.Lose(rank);
   // Each sample of its batch has lost what it did since the last commit: a step, by and large.
-  ledger_.AddSteps(0, static_cast<double>(given_back.size()));
-  speeds_.Forget(static_cast<int>(rank));
-  batches_.erase(rank);
-  LogLine(fmt::format("spot rank {} is lost; {} requests of it go to others", rank, given_back.size()));
+  ledger_.AddSteps(0, static_cast<double>(given_back));
+  LogLine(fmt::format("spot rank {} is lost; {} requests of it go to others", rank, given_back));
   roster_.Depart(rank, Use::kLost, Now());
 }
 
 PeerLost Dispatch::Lost(std::uint32_t rank, const std::string& how) const {
   return PeerLost("rank " + std::to_string(rank) + " (trainer) is lost: " + how + kSeeLogs);
-}
-
-// Leases that ran out: their workers hang, or are much slower than they were.
-void Dispatch::Expire() {
-  const double now = Now();
-  if (now - last_expiry_ < kExpirySeconds) return;
-  last_expiry_ = now;
-  if (parts_.store != nullptr) {
-    const std::vector<std::string> problems = parts_.store->Problems();
-    for (; problems_told_ < problems.size(); ++problems_told_) LogWarning(problems[problems_told_]);
-  }
-  for (const RequestQueue::Expired& expired : queue_.Expire(now)) {
-    LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
-                        expired.id));
-    speeds_.Forget(expired.worker);
-  }
-}
-
-// The degree with which explorers are done with the phase first, as far as degrees have been measured.
-void Dispatch::ChooseDegree() {
-  PhaseWork work;
-  work.batch = std::max(1, config_.sampler.batch);
-  for (const RequestKind kind : {RequestKind::kRollout, RequestKind::kExplore}) {
-    work.requests +=
-        static_cast<int>(queue_.Count(RequestState::kQueued, kind) + queue_.Count(RequestState::kLeased, kind));
-  }
-  std::map<std::string, int> hosts;
-  for (const auto& [number, rank] : roster_.ranks()) {
-    if (rank.role == Role::kExplorer && !rank.parked) ++hosts[rank.host];
-  }
-  for (const auto& [host, ranks] : hosts) work.ranks_of_host.push_back(ranks);
-  // Only what was measured beside a rank alone can be compared with it.
-  const auto alone = degree_seconds_.find(1);
-  if (work.requests == 0 || hosts.empty() || alone == degree_seconds_.end() || degree_seconds_.size() < 2) return;
-  for (const auto& [degree, seconds] : degree_seconds_) {
-    if (degree <= config_.ranks.explorer_sp) work.efficiency[degree] = alone->second / (degree * seconds);
-  }
-  degree_ = BestDegree(work, parts_.heads);
 }
 
 void Dispatch::Finish() {
@@ -278,9 +179,9 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
   } else if (auto* push = std::get_if<Push>(&message)) {
-    AcceptPush(std::move(*push));
+    ledger_.AddSteps(work_.Accept(std::move(*push), Now()), 0);
   } else if (auto* commit = std::get_if<CommitStates>(&message)) {
-    AcceptCommit(std::move(*commit));
+    work_.Accept(std::move(*commit), Now());
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
     reply = AnswerFetch(*fetch);
   } else if (const auto* find = std::get_if<FindWeights>(&message)) {
@@ -304,7 +205,6 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
     LogLine(fmt::format("explorers regrouped ({}): {} lost, {} there, groups {}; {:.1f} ms", roster_.counts.regroups,
                         regroup->lost, regroup->members, regroup->groups,
                         1e3 * (regroup->shrink_seconds + regroup->build_seconds)));
-    regroups_.push_back(*regroup);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (const auto trainer = trainers_.find(failed->rank); trainer != trainers_.end()) trainer->second.gone = true;
     if (!failure_ || failure_->exit_code() == kExitStopped) {
@@ -324,10 +224,11 @@ Message Dispatch::AnswerHello(const Hello& hello) {
         "rank {} on {} computes other last bits than the coordinator's machine ({:016x}, {:016x}): take a "
         "machine with the same kind of processor and the same build",
         hello.rank, hello.host, hello.fingerprint, parts_.fingerprint);
-    if (trainers_.contains(hello.rank))
+    if (trainers_.contains(hello.rank)) {
       failure_.emplace(text, kExitUsage);
-    else
+    } else {
       LogWarning(text + "; it is not used");
+    }
     return Failed{text, kExitUsage, hello.rank};
   }
   if (const auto trainer = trainers_.find(hello.rank); trainer != trainers_.end()) trainer->second.arrived = true;
@@ -356,8 +257,7 @@ Message Dispatch::AnswerPull(const Pull& pull) {
   if (!parked) {
     roster_.Report(pull, Now());
     ledger_.AddSteps(0, static_cast<double>(pull.sample_steps));
-    queue_.Release(static_cast<int>(pull.rank));
-    batches_.erase(pull.rank);
+    work_.Release(pull.rank);
   }
   if (finishing_) {
     if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end()) trainer->second.gone = true;
@@ -369,13 +269,14 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     if (!std::exchange(rank.called, false)) return Wait{kParkedMilliseconds};
     return Activate{};
   }
-  if (std::optional<Work> work = WorkFor(pull)) return *std::move(work);
+  const auto explores = [this](int other) { return Explores(static_cast<std::uint32_t>(other)); };
+  if (std::optional<Work> work = work_.Lease(pull, roster_.Leaders(), explores, Now())) return *std::move(work);
   if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end() && !trainer->second.tasks.empty()) {
     Message task = std::move(trainer->second.tasks.front());
     trainer->second.tasks.pop_front();
     return task;
   }
-  return Wait{kWaitMilliseconds, static_cast<std::uint32_t>(degree_)};
+  return Wait{kWaitMilliseconds, static_cast<std::uint32_t>(work_.degree())};
 }
 
 // With no spot rank the trainers explore before they train; and what is left of a fixed budget, after it.
@@ -383,91 +284,8 @@ bool Dispatch::Explores(std::uint32_t rank) const {
   return !trainers_.contains(rank) || parts_.role == Role::kAll || roster_.explorers() == 0;
 }
 
-std::uint32_t Dispatch::StepsOf(RequestKind kind) const {
-  return static_cast<std::uint32_t>(kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps);
-}
-
-std::optional<Work> Dispatch::WorkFor(const Pull& pull) {
-  const std::uint32_t rank = pull.rank, capacity = pull.capacity;
-  const int worker = static_cast<int>(rank);
-  const double now = Now();
-  for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
-    if (queue_.Done(kind) || (kind == RequestKind::kExplore && !Explores(rank))) continue;
-    std::vector<int> sharers = roster_.Leaders();
-    if (kind == RequestKind::kExplore) {
-      std::erase_if(sharers, [&](int other) { return !Explores(static_cast<std::uint32_t>(other)); });
-    }
-    const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
-    const std::size_t size = std::min<std::size_t>(
-        capacity, parts_.role == Role::kAll ? queued : speeds_.BatchSize(worker, kind, queued, sharers));
-    const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
-                                                static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
-    std::vector<Request> requests;
-    if (size > 0) requests = queue_.Lease(worker, static_cast<int>(size), {kind}, now, seconds);
-    if (requests.empty() && queued == 0) {
-      const std::optional<double> usual = speeds_.SecondsPerRequest(worker, kind);
-      const double older = std::max(kLeaseFloor, kStraggler * usual.value_or(kFirstLease) * capacity);
-      requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds, older);
-    }
-    if (requests.empty()) continue;
-    batches_[rank] = {now, requests.size(), static_cast<int>(std::max<std::size_t>(1, pull.members.size())), kind};
-    Work work = WithStates(std::move(requests));
-    work.degree = static_cast<std::uint32_t>(degree_);
-    return work;
-  }
-  return std::nullopt;
-}
-
-Work Dispatch::WithStates(std::vector<Request> requests) {
-  Work work{std::move(requests), {}};
-  if (parts_.store == nullptr || queue_.StepsDone(work.requests[0].id) == 0) return work;
-  for (const Request& request : work.requests) {
-    std::optional<DenoiseState> state = parts_.store->State(request);
-    if (!state || state->steps != queue_.StepsDone(request.id)) {
-      // A commit that cannot be read any more: the batch is at one step, so all of it begins again.
-      for (const Request& other : work.requests) queue_.Rewind(other.id, 0);
-      return {std::move(work.requests), {}};
-    }
-    work.states.push_back(*std::move(state));
-  }
-  return work;
-}
-
-void Dispatch::AcceptPush(Push push) {
-  const auto batch = batches_.find(push.rank);
-  if (batch != batches_.end() && batch->second.requests == push.samples.size() && !push.samples.empty()) {
-    const double seconds = std::max(1e-6, Now() - batch->second.since);
-    speeds_.Observe(static_cast<int>(push.rank), batch->second.kind, static_cast<double>(batch->second.requests),
-                    seconds);
-    if (!trainers_.contains(push.rank) && batch->second.kind != RequestKind::kEvaluate) {
-      double& known = degree_seconds_[batch->second.degree];
-      const double each = seconds / static_cast<double>(batch->second.requests);
-      known = known == 0 ? each : 0.7 * known + 0.3 * each;
-    }
-    batches_.erase(batch);
-  }
-  for (Sample& sample : push.samples) {
-    if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;  // cut or fenced: not counted
-    ledger_.AddSteps(StepsOf(sample.request.kind), 0);
-    if (parts_.store != nullptr && !sample.request.keep_image) parts_.store->CommitSample(sample);
-    samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));
-  }
-}
-
-void Dispatch::AcceptCommit(CommitStates commit) {
-  if (parts_.store == nullptr || commit.states.size() != commit.requests.size()) return;
-  for (std::size_t i = 0; i < commit.requests.size(); ++i) {
-    const Request& request = commit.requests[i];
-    const std::uint32_t steps = commit.states[i].steps;
-    if (!queue_.IsLive(request.id, request.epoch) || !Fits(request, commit.states[i])) continue;
-    if (!parts_.store->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind
-    queue_.Progress(request.id, request.epoch, steps, Now());
-  }
-}
-
 void Dispatch::AcceptGiveBack(const GiveBack& message) {
-  queue_.Release(static_cast<int>(message.rank));
-  batches_.erase(message.rank);
+  work_.Release(message.rank);
   if (!message.leaves || !roster_.Has(message.rank)) return;
   LogLine(fmt::format("spot rank {} has left in order", message.rank));
   roster_.Depart(message.rank, Use::kDraining, Now());

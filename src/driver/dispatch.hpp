@@ -1,9 +1,8 @@
 // The coordinator's side of the control plane: answers every worker's pull, push and fetch.
 //
-// Holds what is handed out and collected within an iteration: the request queue, how far each request has got, the
-// samples that came back, the trainers' tasks, the published weights and the cost ledger. Decides nothing about
-// learning. A lost spot rank gives its requests back, and others go on with them from their last commit; a lost trainer
-// ends the run.
+// Holds what is handed out and collected within an iteration: the work (driver/work_queue.hpp), the trainers' tasks,
+// the published weights, who takes part (driver/roster.hpp) and the cost ledger. Decides nothing about learning. A lost
+// spot rank gives its requests back, and others go on with them from their last commit; a lost trainer ends the run.
 #pragma once
 
 #include <deque>
@@ -24,12 +23,10 @@
 #include "comm/world.hpp"
 #include "config/config.hpp"
 #include "driver/roster.hpp"
+#include "driver/work_queue.hpp"
 #include "io/tensor_store.hpp"
 #include "model/model_weights.hpp"
 #include "plan/ledger.hpp"
-#include "schedule/batch_size.hpp"
-#include "schedule/membership.hpp"
-#include "schedule/request_queue.hpp"
 
 namespace spotlight {
 
@@ -61,16 +58,13 @@ class Dispatch {
   };
   Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts);
 
-  // Forgets the requests of the iterations before; a late result of theirs is refused from now on.
-  void BeginIteration(std::uint32_t iteration);
-  // Queues requests; ids are given here. What the store has of them from before a restart is not done again.
-  void Add(std::vector<Request> requests);
-  bool Done(RequestKind kind) const { return queue_.Done(kind); }
-  std::size_t CountDone(RequestKind kind) const { return samples_.contains(kind) ? samples_.at(kind).size() : 0; }
-  // Drops what is queued and refuses what is still being computed.
-  int Cancel(RequestKind kind) { return queue_.Cancel(kind); }
-  // Finished samples of a kind since the last call, in the order of their request ids.
-  std::vector<Sample> Take(RequestKind kind);
+  // What is to be denoised, see WorkQueue.
+  void BeginIteration(std::uint32_t iteration) { work_.BeginIteration(iteration); }
+  void Add(std::vector<Request> requests) { work_.Add(std::move(requests), roster_); }
+  bool Done(RequestKind kind) const { return work_.Done(kind); }
+  std::size_t CountDone(RequestKind kind) const { return work_.CountDone(kind); }
+  int Cancel(RequestKind kind) { return work_.Cancel(kind); }
+  std::vector<Sample> Take(RequestKind kind) { return work_.Take(kind); }
 
   // Gives every trainer the iteration's samples; TakeTrained has the result when all are done.
   void StartTraining(Train train);
@@ -95,8 +89,6 @@ class Dispatch {
   CostLedger& ledger() { return ledger_; }
   const Roster& roster() const { return roster_; }
   Roster& roster() { return roster_; }
-  // Regroups that explorers reported since the last call.
-  std::vector<RegroupReport> TakeRegroups() { return std::exchange(regroups_, {}); }
   static constexpr double kConnectSeconds = 60;  // a trainer that has not called by then is lost
   static constexpr double kLongestTurn = 600;    // seconds that a worker may compute before it hears Finish
 
@@ -116,47 +108,25 @@ class Dispatch {
 
   bool ServeOne();
   void CheckWorkers();
-  void Expire();
-  void ChooseDegree();
   void Lose(std::uint32_t rank);
   PeerLost Lost(std::uint32_t rank, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
   Message AnswerHello(const Hello& hello);
   Message AnswerPull(const Pull& pull);
   Message AnswerJoin(const Join& join);
-  std::optional<Work> WorkFor(const Pull& pull);
-  Work WithStates(std::vector<Request> requests);
-  void AcceptPush(Push push);
-  void AcceptCommit(CommitStates commit);
   void AcceptGiveBack(const GiveBack& message);
   void AcceptTrained(Trained trained);
   Published* FindPublished(const WeightKey& key);
   Message AnswerFind(const FindWeights& find);
   Message AnswerFetch(const FetchWeights& fetch);
   bool Explores(std::uint32_t rank) const;
-  std::uint32_t StepsOf(RequestKind kind) const;
 
   const Config& config_;
   std::uint64_t run_id_;
   Server& server_;
   Parts parts_;
   std::map<std::uint32_t, TrainerState> trainers_;
-  RequestQueue queue_;
-  WorkerSpeeds speeds_;
-  struct Batch {
-    double since = 0;  // leased
-    std::size_t requests = 0;
-    int degree = 1;  // ranks that share the pass
-    RequestKind kind = RequestKind::kRollout;
-  };
-  std::map<std::uint32_t, Batch> batches_;  // in work, by leader
-  std::map<int, double> degree_seconds_;    // a request by all that share it, by degree
-  int degree_ = 0;                          // that explorers are to form; 0: no opinion yet
-  std::uint32_t iteration_ = 0;
-  double last_expiry_ = 0;
-  std::size_t problems_told_ = 0;  // of the store's
-  std::uint64_t next_id_ = 1;
-  std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
+  WorkQueue work_;
   std::optional<Trained> trained_;
   int trainers_left_ = 0;  // that have not finished Train
   double start_;
@@ -164,7 +134,6 @@ class Dispatch {
   bool finishing_ = false;
   std::list<Published> published_;
   PushedWeights pushed_;
-  std::vector<RegroupReport> regroups_;
   std::optional<RunFailed> failure_;
   double failed_at_ = 0;
   CostLedger ledger_;

@@ -53,7 +53,7 @@ def first_of(passed, place, since=None):
 
 
 def times_of_kill(passed, killed_at):
-    """Of a kill, from the places that survivors passed after it: ({name: seconds}, {process: seconds in the regroup})."""
+    """Of a kill, from what survivors passed after it: ({name: seconds}, {process: seconds in the regroup})."""
     begins = first_of(passed, "regroup.begin")
     ends = first_of(passed, "regroup.done", begins)
     shrinks = first_of(passed, "regroup.shrunk", begins)
@@ -105,8 +105,10 @@ def kill_figures(work, explorers, parked, events, seed):
             last[pid] = seconds
             if place.startswith(("push", "regroup")):
                 last.pop(pid)
-        places = [place for _, _, place in passed]
-        excess = places.count("commit.posted") - (run.settings["sampler/steps"] - 1) * places.count("push.ready")
+        commits = [pid for _, pid, place in passed if place == "commit.posted"]
+        committers = set(commits)  # not the trainers, which push, too
+        explored = [pid for _, pid, place in passed if place == "push.ready" and pid in committers]
+        excess = len(commits) - (run.settings["sampler/steps"] - 1) * len(explored)
         redone += [excess / len(kills)] if kills else []
         bad += bool(run.violations)
         label = f"{explorers} explorers, {parked} parked, run {number}"

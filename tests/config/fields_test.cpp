@@ -40,7 +40,7 @@ TEST(FieldList, DefaultsAreAllowedAndMembersAreDistinct) {
       std::vector<Section> others = FieldList(fresh);
       const std::string before = field.get();
       for (const char* value : {"31", "32", "0.25", "bf16", "qwen", "dance", "deadline", "halves", "global", "true",
-                                "to_k", "a:2", "01:00:00"}) {
+                                "false", "to_k", "a:2", "01:00:00"}) {
         if (field.get() == before) field.set(value);
       }
       ASSERT_NE(field.get(), before) << section.name << "/" << field.key;

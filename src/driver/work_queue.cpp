@@ -1,0 +1,213 @@
+#include "driver/work_queue.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "base/log.hpp"
+#include "schedule/membership.hpp"
+
+namespace spotlight {
+namespace {
+
+constexpr double kLeaseFloor = 10;      // seconds: decoding and scoring have no commits
+constexpr double kFirstLease = 600;     // seconds: the first batch also loads weights
+constexpr double kExpirySeconds = 0.5;  // between two looks for expired leases
+constexpr double kStraggler = 3;        // a lease so many times older than usual is given out once more
+
+// Whether the parts of a state are those of its steps.
+bool Fits(const Request& request, const DenoiseState& state) {
+  const std::uint32_t begin = std::min(state.steps, request.window_begin),
+                      end = std::min(state.steps, request.window_end);
+  const bool rollout = request.kind == RequestKind::kRollout && end > begin;
+  const std::size_t log_probs = rollout ? end - begin : 0;
+  const std::size_t rows = rollout ? log_probs + (state.steps >= request.window_end ? 1 : 0) : 0;
+  return !state.latents.empty() && state.log_probs.size() == log_probs &&
+         state.trajectory.size() == rows * state.latents.size();
+}
+
+// What a request is, whatever its id and lease.
+auto ContentOf(const Request& r) {
+  return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end);
+}
+
+}  // namespace
+
+void WorkQueue::BeginIteration(std::uint32_t iteration) {
+  queue_ = RequestQueue();
+  batches_.clear();
+  samples_.clear();
+  if (store_ != nullptr) store_->Forget(iteration);
+}
+
+void WorkQueue::Add(std::vector<Request> requests, const Roster& roster) {
+  std::map<decltype(ContentOf(Request{})), Sample> finished;
+  if (store_ != nullptr && !requests.empty()) {
+    for (Sample& sample : store_->Samples(requests[0].iteration)) {
+      const auto content = ContentOf(sample.request);
+      finished.emplace(content, std::move(sample));
+    }
+  }
+  std::map<std::uint32_t, std::vector<Request>> left;  // by steps done
+  for (Request& request : requests) {
+    request.id = next_id_++;
+    if (const auto found = finished.find(ContentOf(request)); found != finished.end() && !request.keep_image) {
+      found->second.request = request;
+      samples_[request.kind][request.id] = std::move(found->second);
+      continue;
+    }
+    std::optional<DenoiseState> state;
+    if (store_ != nullptr) state = store_->State(request);
+    left[state ? state->steps : 0].push_back(request);
+  }
+  for (const auto& [steps, same] : left) queue_.Add(same, steps);
+  // Once a phase: each change costs its explorers a regroup.
+  if (config_.ranks.explorer_sp > 1 && config_.ranks.adapt_sp) ChooseDegree(roster);
+}
+
+std::vector<Sample> WorkQueue::Take(RequestKind kind) {
+  std::vector<Sample> taken;
+  for (auto& [id, sample] : samples_[kind]) taken.push_back(std::move(sample));
+  samples_[kind].clear();
+  return taken;
+}
+
+std::uint32_t WorkQueue::StepsOf(RequestKind kind) const {
+  return static_cast<std::uint32_t>(kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps);
+}
+
+std::optional<Work> WorkQueue::Lease(const Pull& pull, std::vector<int> leaders,
+                                     const std::function<bool(int)>& explores, double now) {
+  const std::uint32_t rank = pull.rank, capacity = pull.capacity;
+  const int worker = static_cast<int>(rank);
+  for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
+    if (queue_.Done(kind) || (kind == RequestKind::kExplore && !explores(worker))) continue;
+    // Exploration is last, so who does not explore may be dropped from the list for good.
+    if (kind == RequestKind::kExplore) std::erase_if(leaders, [&](int other) { return !explores(other); });
+    const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
+    const std::size_t size =
+        std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, leaders));
+    const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
+                                                static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
+    std::vector<Request> requests;
+    if (size > 0) requests = queue_.Lease(worker, static_cast<int>(size), {kind}, now, seconds);
+    if (requests.empty() && queued == 0) {
+      const std::optional<double> usual = speeds_.SecondsPerRequest(worker, kind);
+      const double older = std::max(kLeaseFloor, kStraggler * usual.value_or(kFirstLease) * capacity);
+      requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds, older);
+    }
+    if (requests.empty()) continue;
+    batches_[rank] = {now, requests.size(), static_cast<int>(std::max<std::size_t>(1, pull.members.size())),
+                      pull.role == Role::kExplorer, kind};
+    Work work = WithStates(std::move(requests));
+    work.degree = static_cast<std::uint32_t>(degree_);
+    return work;
+  }
+  return std::nullopt;
+}
+
+Work WorkQueue::WithStates(std::vector<Request> requests) {
+  Work work{std::move(requests), {}};
+  if (store_ == nullptr || queue_.StepsDone(work.requests[0].id) == 0) return work;
+  for (const Request& request : work.requests) {
+    std::optional<DenoiseState> state = store_->State(request);
+    if (!state || state->steps != queue_.StepsDone(request.id)) {
+      // A commit that cannot be read any more: the batch is at one step, so all of it begins again.
+      for (const Request& other : work.requests) queue_.Rewind(other.id, 0);
+      return {std::move(work.requests), {}};
+    }
+    work.states.push_back(*std::move(state));
+  }
+  return work;
+}
+
+// The speed of the worker whose batch has come back whole.
+void WorkQueue::Measure(const Push& push, double now) {
+  const auto batch = batches_.find(push.rank);
+  if (batch == batches_.end() || batch->second.requests != push.samples.size() || push.samples.empty()) return;
+  const Batch& done = batch->second;
+  const double requests = static_cast<double>(done.requests), seconds = std::max(1e-6, now - done.since);
+  speeds_.Observe(static_cast<int>(push.rank), done.kind, requests, seconds);
+  if (done.spot && done.kind != RequestKind::kEvaluate) {
+    double& known = degree_seconds_[done.degree];
+    known = known == 0 ? seconds / requests : 0.7 * known + 0.3 * seconds / requests;
+  }
+  batches_.erase(batch);
+}
+
+double WorkQueue::Accept(Push push, double now) {
+  Measure(push, now);
+  double steps = 0;
+  for (Sample& sample : push.samples) {
+    if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;
+    steps += StepsOf(sample.request.kind);
+    if (store_ != nullptr && !sample.request.keep_image) store_->CommitSample(sample);
+    samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));
+  }
+  return steps;
+}
+
+void WorkQueue::Accept(CommitStates commit, double now) {
+  if (store_ == nullptr || commit.states.size() != commit.requests.size()) return;
+  for (std::size_t i = 0; i < commit.requests.size(); ++i) {
+    const Request& request = commit.requests[i];
+    const std::uint32_t steps = commit.states[i].steps;
+    if (!queue_.IsLive(request.id, request.epoch) || !Fits(request, commit.states[i])) continue;
+    if (!store_->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind
+    queue_.Progress(request.id, request.epoch, steps, now);
+  }
+}
+
+void WorkQueue::Release(std::uint32_t rank) {
+  queue_.Release(static_cast<int>(rank));
+  batches_.erase(rank);
+}
+
+std::size_t WorkQueue::Lose(std::uint32_t rank) {
+  const std::size_t given_back = queue_.Release(static_cast<int>(rank)).size();
+  speeds_.Forget(static_cast<int>(rank));
+  batches_.erase(rank);
+  return given_back;
+}
+
+// Leases that ran out: their workers hang, or are much slower than they were.
+void WorkQueue::Expire(double now) {
+  if (now - last_expiry_ < kExpirySeconds) return;
+  last_expiry_ = now;
+  if (store_ != nullptr) {
+    const std::vector<std::string> problems = store_->Problems();
+    for (; problems_told_ < problems.size(); ++problems_told_) LogWarning(problems[problems_told_]);
+  }
+  for (const RequestQueue::Expired& expired : queue_.Expire(now)) {
+    LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
+                        expired.id));
+    speeds_.Forget(expired.worker);
+  }
+}
+
+// The degree with which explorers are done with the phase first, as far as degrees have been measured.
+void WorkQueue::ChooseDegree(const Roster& roster) {
+  PhaseWork work;
+  work.batch = std::max(1, config_.sampler.batch);
+  for (const RequestKind kind : {RequestKind::kRollout, RequestKind::kExplore}) {
+    work.requests +=
+        static_cast<int>(queue_.Count(RequestState::kQueued, kind) + queue_.Count(RequestState::kLeased, kind));
+  }
+  std::map<std::string, int> hosts;
+  for (const auto& [number, rank] : roster.ranks()) {
+    if (rank.role == Role::kExplorer && !rank.parked) ++hosts[rank.host];
+  }
+  for (const auto& [host, ranks] : hosts) work.ranks_of_host.push_back(ranks);
+  // Only what was measured beside a rank alone can be compared with it.
+  const auto alone = degree_seconds_.find(1);
+  if (work.requests == 0 || hosts.empty() || alone == degree_seconds_.end() || degree_seconds_.size() < 2) return;
+  for (const auto& [degree, seconds] : degree_seconds_) {
+    if (degree <= config_.ranks.explorer_sp) work.efficiency[degree] = alone->second / (degree * seconds);
+  }
+  degree_ = BestDegree(work, heads_);
+}
+
+}  // namespace spotlight

@@ -1,0 +1,89 @@
+// The work of a run: what is to be denoised, who has it, how far it has got, and what came back.
+//
+// The coordinator's queue of requests (schedule/request_queue.hpp) with the tensor store, from which an interrupted
+// request goes on, and with what has been measured of the workers' speed: by it batches, leases and the degree of
+// explorers' groups are sized. Times are seconds of a monotonic clock, given as an argument.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "comm/messages.hpp"
+#include "config/config.hpp"
+#include "driver/roster.hpp"
+#include "io/tensor_store.hpp"
+#include "schedule/batch_size.hpp"
+#include "schedule/request_queue.hpp"
+
+namespace spotlight {
+
+class WorkQueue {
+ public:
+  // store: where commits go; null: there are none. heads: of the model, which degrees divide. alone: one process does
+  // everything.
+  WorkQueue(const Config& config, TensorStore* store, int heads, bool alone)
+      : config_(config), store_(store), heads_(heads), alone_(alone) {}
+
+  // Forgets the requests of the iterations before; a late result of theirs is refused from now on.
+  void BeginIteration(std::uint32_t iteration);
+  // Queues requests; ids are given here. What the store has of them from before a restart is not done again.
+  void Add(std::vector<Request> requests, const Roster& roster);
+  // Nothing of this kind is queued or leased.
+  bool Done(RequestKind kind) const { return queue_.Done(kind); }
+  std::size_t CountDone(RequestKind kind) const { return samples_.contains(kind) ? samples_.at(kind).size() : 0; }
+  // Drops what is queued and refuses what is still being computed.
+  int Cancel(RequestKind kind) { return queue_.Cancel(kind); }
+  // Finished samples of a kind since the last call, in the order of their request ids.
+  std::vector<Sample> Take(RequestKind kind);
+
+  // A batch for the worker that pulls, if there is one. leaders: all workers that pull; explores: which of them may
+  // explore.
+  std::optional<Work> Lease(const Pull& pull, std::vector<int> leaders, const std::function<bool(int)>& explores,
+                            double now);
+  // Keeps what counts of a worker's results: nothing that was cut, fenced or is done already. Returns the denoising
+  // steps of what it kept.
+  double Accept(Push push, double now);
+  // Keeps how far a batch has got, where its lease is live and the disk keeps up.
+  void Accept(CommitStates commit, double now);
+  // What a worker has in work is queued again. Lose: and its speed is unknown; the number of its requests.
+  void Release(std::uint32_t rank);
+  std::size_t Lose(std::uint32_t rank);
+  // Ends leases that ran out, and says so; tells the store's new problems. Looks twice a second at most.
+  void Expire(double now);
+
+  // Ranks that are to share a pass; 0: no opinion yet.
+  int degree() const { return degree_; }
+
+ private:
+  struct Batch {
+    double since = 0;  // leased
+    std::size_t requests = 0;
+    int degree = 1;  // ranks that share the pass
+    bool spot = true;
+    RequestKind kind = RequestKind::kRollout;
+  };
+
+  std::uint32_t StepsOf(RequestKind kind) const;
+  void ChooseDegree(const Roster& roster);
+  Work WithStates(std::vector<Request> requests);
+  void Measure(const Push& push, double now);
+
+  const Config& config_;
+  TensorStore* store_;
+  int heads_;
+  bool alone_;
+  RequestQueue queue_;
+  WorkerSpeeds speeds_;
+  std::uint64_t next_id_ = 1;
+  std::map<RequestKind, std::map<std::uint64_t, Sample>> samples_;
+  std::map<std::uint32_t, Batch> batches_;  // in work, by leader
+  std::map<int, double> degree_seconds_;    // a request by all that share it, by degree
+  int degree_ = 0;
+  double last_expiry_ = 0;
+  std::size_t problems_told_ = 0;  // of the store's
+};
+
+}  // namespace spotlight
