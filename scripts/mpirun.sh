@@ -83,9 +83,11 @@ set +m
 # A rank that is stopped, or hangs in a machine that is going away, must not keep the others' results: once the code is
 # final, the job has 5 s to end.
 (
-  while kill -0 "$pid" 2>/dev/null && ! grep -q final "$SPOTLIGHT_EXIT_FILE" 2>/dev/null; do sleep 1; done
-  sleep 5
-  kill -TERM "$pid" 2>/dev/null && sleep 10 && kill -KILL "$pid" 2>/dev/null
+  exec {nothing}<> <(:)
+  rest() { read -rt "$1" -u "$nothing" || :; }  # sleep without a process that would outlive this one
+  while kill -0 "$pid" 2>/dev/null && ! grep -q final "$SPOTLIGHT_EXIT_FILE" 2>/dev/null; do rest 1; done
+  rest 5
+  kill -TERM "$pid" 2>/dev/null && rest 10 && kill -KILL "$pid" 2>/dev/null
 ) >/dev/null 2>&1 &
 watcher=$!
 while kill -0 "$pid" 2>/dev/null; do

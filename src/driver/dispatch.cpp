@@ -6,8 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"

@@ -37,7 +37,7 @@ def full_disk(run):
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-@scenario("F2", "the store's disk is slow: 20 ms a commit", short=True)
+@scenario("F2", "the store's disk is slow: 20 ms a commit")
 def slow_disk(run):
     run.environment["SPOTLIGHT_FAILPOINT"] = "store.write:sleep:ms=20"
     with_losses(run)

@@ -38,7 +38,7 @@ def dying_newcomers(run):
     run.finish()
 
 
-@scenario("S1", "all spot ranks at once: the reserved ones go on alone", short=True)
+@scenario("S1", "all spot ranks at once: the reserved ones go on alone")
 def all_lost(run):
     run.start(RANKS)
     if run.wait_rows(1):
@@ -48,7 +48,7 @@ def all_lost(run):
     run.finish()
 
 
-@scenario("S2", "no spot rank at the start; jobs join later", short=True)
+@scenario("S2", "no spot rank at the start; jobs join later")
 def none_at_the_start(run):
     run.start(2)
     run.wait_rows(1)

@@ -1,8 +1,8 @@
 """Many preemptions in few long runs: N losses, notices and joins, then the bits of the undisturbed run.
 
-Runs of 8 explorers in groups of 2 and of 4, by turns; some play a trace of tests/data/traces over and over (a node that
-comes back is a new spot job), the others draw losses, notices and joins at random. A run has EVENTS of them at most;
-then it is asked to stop and goes on undisturbed for two iterations, so that it has results.
+Runs of 8 explorers in groups of 2 and of 4, by turns, with losses, notices and joins drawn at random (recorded traces
+are the scenarios S5). A run has EVENTS of them at most; then it is asked to stop and goes on undisturbed for two
+iterations, so that it has results.
 """
 
 import signal
@@ -13,7 +13,6 @@ from growth import Growth
 
 EVENTS = 250
 RANKS = 10
-TRACES = ("bamboo_aws_p3.csv", "spotserve_aws_g4dn.jsonl")
 
 
 def play(work, count, seed):

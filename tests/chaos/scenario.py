@@ -10,7 +10,7 @@ ALL = {}
 
 @dataclasses.dataclass
 class Scenario:
-    name: str  # as in the matrix of docs/elastic.md
+    name: str
     what: str
     act: typing.Callable
     settings: dict
