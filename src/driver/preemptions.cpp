@@ -1,8 +1,10 @@
 #include "driver/preemptions.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -109,9 +111,16 @@ void Preemptions::StartJob(int ranks) {
     words.insert(words.begin(), {launcher, "-np", std::to_string(ranks)});
   }
   std::vector<std::string> environment = CleanEnvironment();
+  // What they say is not the run's own output.
+  const std::string log = config_.run.directory + "/logs/spot_jobs.log";
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
   pid_t job = 0;
   const int error =
-      posix_spawn(&job, words[0].c_str(), nullptr, nullptr, Pointers(words).data(), Pointers(environment).data());
+      posix_spawn(&job, words[0].c_str(), &files, nullptr, Pointers(words).data(), Pointers(environment).data());
+  posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     LogWarning(fmt::format("[spot] trace: cannot start {}: {}", words[0], std::strerror(error)));
     return;

@@ -28,7 +28,7 @@ class Preemptions {
   Preemptions(const Preemptions&) = delete;
   Preemptions& operator=(const Preemptions&) = delete;
 
-  // Does what is due `seconds` after the run's start.
+  // Does what is due `seconds` after the run's start. The output of jobs that it starts goes to RUN/logs/spot_jobs.log.
   void Play(Roster& roster, double seconds);
 
  private:

@@ -1,0 +1,147 @@
+#include "driver/work_queue.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace spotlight {
+namespace {
+
+// Latents of 2 numbers, windows of at most 2 steps.
+class WorkQueueTest : public testing::Test {
+ protected:
+  WorkQueueTest() { config_.sampler.steps = 4; }
+  ~WorkQueueTest() override { std::filesystem::remove_all(folder_); }
+
+  TensorStore::Options Options() const {
+    return {.path = folder_, .run = "a run", .sizes = {.latent = {1, 2}, .window = 2, .terms = 0}};
+  }
+  static Request RequestOf(std::uint64_t seed) {
+    return {.kind = RequestKind::kRollout, .iteration = 3, .seed = seed, .window_begin = 1, .window_end = 3};
+  }
+  static Pull PullOf(std::uint32_t rank) {
+    return {.rank = rank, .role = Role::kExplorer, .capacity = 16, .members = {rank}};
+  }
+  static Work LeaseOf(WorkQueue& queue, std::uint32_t rank, double now) {
+    return queue
+        .Lease(
+            PullOf(rank), {static_cast<int>(rank)}, [](int) { return true; }, now)
+        .value_or(Work{});
+  }
+  static DenoiseState After(std::uint32_t steps) {
+    DenoiseState state{steps, {1.5F * static_cast<float>(steps), 2}, {}, {}};
+    const std::uint32_t in_window = std::min(steps, 3U) - std::min(steps, 1U);
+    state.log_probs.assign(in_window, -0.5F);
+    state.trajectory.assign(in_window == 0 ? 0 : 2 * (in_window + (steps >= 3 ? 1 : 0)), 0.25F);
+    return state;
+  }
+
+  Config config_;
+  CostLedger ledger_{config_.cost};
+  Roster roster_{ledger_};
+  std::string folder_ = testing::TempDir() + "work_queue_" + std::to_string(getpid());
+};
+
+TEST_F(WorkQueueTest, ALostWorkersRequestsGoOnFromTheirLastCommit) {
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add({RequestOf(1), RequestOf(2)}, roster_);
+  const Work first = LeaseOf(queue, 7, 0);
+  ASSERT_EQ(first.requests.size(), 2U);
+  EXPECT_TRUE(first.states.empty());
+  queue.Accept(CommitStates{7, first.requests, {After(2), After(2)}}, 1);
+  EXPECT_EQ(queue.Lose(7), 2U);
+  // Too late: its lease has ended.
+  queue.Accept(CommitStates{7, first.requests, {After(3), After(3)}}, 2);
+
+  const Work second = LeaseOf(queue, 8, 3);
+  ASSERT_EQ(second.states.size(), 2U);
+  EXPECT_EQ(second.states[0].steps, 2U);
+  EXPECT_EQ(second.states[0].latents, After(2).latents);
+  EXPECT_EQ(second.states[1].trajectory, After(2).trajectory);
+  Push late{7, {Sample{.request = first.requests[0]}}};
+  EXPECT_EQ(queue.Accept(std::move(late), 4), 0);
+  EXPECT_FALSE(queue.Done(RequestKind::kRollout));
+}
+
+TEST_F(WorkQueueTest, AMalformedCommitIsNotKept) {
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add({RequestOf(1)}, roster_);
+  const Work work = LeaseOf(queue, 7, 0);
+  DenoiseState wrong = After(2);
+  wrong.log_probs.clear();
+  queue.Accept(CommitStates{7, work.requests, {wrong}}, 1);
+  queue.Accept(CommitStates{7, work.requests, {}}, 1);
+  queue.Lose(7);
+  EXPECT_TRUE(LeaseOf(queue, 8, 2).states.empty());
+}
+
+TEST_F(WorkQueueTest, ARestartRepeatsNeitherFinishedNorCommittedWork) {
+  const StepCoefficients step{.sigma = 0.5F};
+  {
+    TensorStore store(Options());
+    WorkQueue queue(config_, &store, 4, false);
+    queue.BeginIteration(3);
+    queue.Add({RequestOf(1), RequestOf(2), RequestOf(3)}, roster_);
+    const Work work = LeaseOf(queue, 7, 0);
+    ASSERT_EQ(work.requests.size(), 3U);
+    Sample sample{.request = work.requests[1], .reward = 0.75};
+    sample.latents = {1, 2, 3, 4, 5, 6};
+    sample.log_probs = {-1, -2};
+    sample.steps = {step, step};
+    EXPECT_EQ(queue.Accept(Push{7, {sample}}, 1), 4) << "its steps";
+    queue.Accept(CommitStates{7, {work.requests[2]}, {After(3)}}, 1);
+    ASSERT_TRUE(store.WaitWritten(10));
+  }
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add({RequestOf(1), RequestOf(2), RequestOf(3)}, roster_);
+  EXPECT_EQ(queue.CountDone(RequestKind::kRollout), 1U);
+  // Those that have come further are first; a batch is at one step.
+  const Work committed = LeaseOf(queue, 8, 0);
+  ASSERT_EQ(committed.requests.size(), 1U);
+  EXPECT_EQ(committed.requests[0].seed, 3U);
+  EXPECT_EQ(committed.states.at(0).steps, 3U);
+  const Work fresh = LeaseOf(queue, 9, 0);
+  ASSERT_EQ(fresh.requests.size(), 1U);
+  EXPECT_EQ(fresh.requests[0].seed, 1U);
+  EXPECT_TRUE(fresh.states.empty());
+  const std::vector<Sample> samples = queue.Take(RequestKind::kRollout);
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_EQ(samples[0].request.seed, 2U);
+  EXPECT_EQ(samples[0].reward, 0.75);
+  EXPECT_EQ(samples[0].latents, (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(WorkQueueTest, ADegreeIsChosenOnceItWasMeasuredBesideOne) {
+  config_.ranks.explorer_sp = 2;
+  for (const std::uint32_t rank : {7, 8}) {
+    roster_.Arrive({.rank = rank, .role = Role::kExplorer, .host = "here"}, 0);
+  }
+  WorkQueue queue(config_, nullptr, 4, false);
+  // One request at a time by one rank in 4 s, by two in 1 s: two are worth their while.
+  double now = 0;
+  for (const double seconds : {4.0, 1.0}) {
+    queue.Add({RequestOf(static_cast<std::uint64_t>(seconds))}, roster_);
+    EXPECT_EQ(queue.degree(), 0);
+    Pull pull = PullOf(7);
+    if (seconds == 1) pull.members = {7, 8};
+    const Work work = queue
+                          .Lease(
+                              pull, {7}, [](int) { return true; }, now)
+                          .value();
+    now += seconds;
+    queue.Accept(Push{7, {Sample{.request = work.requests[0]}}}, now);
+  }
+  queue.Add({RequestOf(9)}, roster_);
+  EXPECT_EQ(queue.degree(), 2);
+}
+
+}  // namespace
+}  // namespace spotlight
