@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -33,6 +34,7 @@ namespace spotlight {
 namespace {
 
 constexpr auto kJoinSeconds = std::chrono::seconds(30);
+constexpr std::uint32_t kLongestPause = 500;  // milliseconds between two questions
 
 struct Door {
   std::string address;  // as MakeClient takes it
@@ -70,10 +72,13 @@ Welcome AskToJoin(const Door& door, const World& world) {
   const std::unique_ptr<Client> client = MakeClient(door.address, kJoinSeconds);
   const Bytes join = Encode(Join{world.host(), static_cast<std::uint32_t>(world.size())}, door.run_id);
   Message reply = Decode(client->Call(join), door.run_id);
-  // This host flaps: it is to come back later.
-  while (const auto* wait = std::get_if<Wait>(&reply)) {
-    LogLine(fmt::format("the run asks this host to wait {:.1f} s before it joins again", wait->milliseconds / 1000.0));
-    std::this_thread::sleep_for(std::chrono::milliseconds(wait->milliseconds));
+  // This host flaps: it is to come back later. Asks now and then, so that the end of the run or of this job is noticed.
+  for (bool told = false; const auto* wait = std::get_if<Wait>(&reply); told = true) {
+    if (!told)
+      LogLine(fmt::format("the run lets this host wait {:.1f} s, because its last ranks were lost at once",
+                          wait->milliseconds / 1000.0));
+    if (!StopSignal().empty()) throw UserError("--join: told to stop before the run let this host in");
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(wait->milliseconds, kLongestPause)));
     reply = Decode(client->Call(join), door.run_id);
   }
   if (const auto* failed = std::get_if<Failed>(&reply)) throw UserError("--join: " + failed->text);

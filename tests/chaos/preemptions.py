@@ -21,7 +21,7 @@ def play(work, count, seed):
     while left > 0:
         run = ChaosRun(work / f"preemptions-{number}", seed + number, dict(SETTINGS))
         run.settings.update({"run/iterations": 100000, "ranks/explorer_sp": 2 if number % 2 == 0 else 4})
-        run.settings["checkpoint/every"] = 50
+        run.settings.update({"checkpoint/every": 50, "spot/cool_down": 0})
         began = time.monotonic()
         events, lines = preempt(run, min(left, EVENTS))
         run.end_at_border(RANKS)
