@@ -30,6 +30,12 @@ Member MemberOf(const PoolMember& pool) {
           .group_size = pool.word[3]};
 }
 
+// What every rank would meet, and its user can mend.
+bool IsUsers(const std::exception& error) {
+  return dynamic_cast<const UserError*>(&error) != nullptr || dynamic_cast<const FileError*>(&error) != nullptr ||
+         dynamic_cast<const RunFailed*>(&error) != nullptr;
+}
+
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
 }
@@ -108,13 +114,13 @@ int Explorer::Run() {
     } catch (const WeightsGone& gone) {  // so what they were wanted for is stale; the others of the group may not know
       LogLine(gone.what());
       regroup = batch_broken = true;
-    } catch (const InternalError& error) {
-      // The end of this rank only; what breaks every rank breaks the trainers, too, and ends the run.
-      LogWarning(error.what());
-      fmt::print(stderr, "spotlight: {}\n", error.what());
-      return kExitInternal;
     } catch (const std::exception& error) {
-      return worker_.Report({shared_, coordinator_}, error);
+      if (IsUsers(error)) return worker_.Report({shared_, coordinator_}, error);
+      // Our bug, or no memory: the end of this rank only. What breaks every rank breaks the trainers, too, and ends the
+      // run.
+      LogWarning(error.what());
+      fmt::print(stderr, "spotlight: {}: {}\n", ProcessName(), error.what());
+      return kExitInternal;
     }
   }
   return kExitFinished;

@@ -54,7 +54,7 @@ def preempt(run, count):
             run.join(run.random.choice((1, 1, 2, 4)))
             run.pause(0.3, 1.2)  # until it is there
         else:
-            victims = run.random.sample(explorers, run.random.choice((1, 1, 1, 2, 4)))
+            victims = run.random.sample(explorers, min(len(explorers), run.random.choice((1, 1, 1, 2, 4))))
             number = run.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
             run.kill(victims[: count - events], number)
             events += len(victims)
