@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kills, stops, cuts off and starves runs, and checks that each ends with the bits of an undisturbed one:
 #
-#   scripts/chaos.sh                      every scenario 20 times, each with another seed (about an hour on 2 cores)
+#   scripts/chaos.sh                      every scenario 20 times, each with another seed (2 to 3 hours on 2 cores)
 #   scripts/chaos.sh K1 S4 -n 3 -s 100    these, three times, with seeds 100 to 102
 #   scripts/chaos.sh list                 what there is
 #   scripts/chaos.sh preemptions -n 1000  so many losses and notices in a few long runs; growth of memory and the like
