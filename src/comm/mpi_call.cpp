@@ -91,7 +91,10 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
     } else if (revoked && now >= deadline) {
       // MPI still owns the buffers: nothing safe is left.
       fmt::print(stderr, "{}: a lost peer left communication pending; giving up\n", ProcessName());
-      if (gives_up_alone) _exit(kExitFinished);
+      if (before_giving_up) {
+        before_giving_up();
+        _exit(kExitFinished);
+      }
       MPI_Abort(MPI_COMM_WORLD, kExitInternal);
     }
     if (now - start < pace.yielding) {

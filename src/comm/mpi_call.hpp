@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,9 +39,9 @@ struct Pace {
 };
 inline constexpr Pace kUsualPace = {std::chrono::milliseconds(2), std::chrono::microseconds(500)};
 
-// Set in the ranks of a pool, whose job goes on without them: a rank that MPI cannot be freed from then ends alone,
-// where else the whole job would end.
-inline bool gives_up_alone = false;
+// Set in the ranks of a pool, whose job goes on without them: what a rank that MPI cannot be freed from calls before it
+// ends alone, where else the whole job would end.
+inline std::function<void()> before_giving_up;
 
 // Completes `requests`, all on `comm`. Throws PeerLost if a peer is lost or `limit` passes; then `comm` is revoked. In
 // every case the buffers are free for reuse, or the process has ended.

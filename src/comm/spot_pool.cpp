@@ -57,7 +57,8 @@ SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::
       group_(std::make_unique<SpGroup>(late_limit)),
       host_(world.rank() - world.local_index()) {
   if (!world.under_mpi()) return;
-  gives_up_alone = true;
+  // The others must regroup, to find and kill the member that hangs: no other group has noticed it.
+  before_giving_up = [this] { Ring(); };
   // A library that calls exit: MPI tells the others of a death by signal, but not of an exit code.
   std::atexit([] { std::raise(SIGKILL); });
   mpi_->pool = std::exchange(world.mpi_->pool, MPI_COMM_NULL);
@@ -65,7 +66,7 @@ SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::
   MPI_CHECK(MPI_Comm_size(mpi_->pool, &members_));
 }
 
-SpotPool::~SpotPool() = default;  // the process ends next: World::Leave
+SpotPool::~SpotPool() { before_giving_up = nullptr; }  // the process ends next: World::Leave
 
 void SpotPool::Ring() noexcept {
   if (mpi_->pool != MPI_COMM_NULL) Revoke(mpi_->pool);
