@@ -272,6 +272,17 @@ void H5File::SetInt(const std::string& object, const std::string& name, std::int
   if (H5Awrite(id, H5T_NATIVE_INT64, &value) < 0) Fail(path_, object + "@" + name, "write");
 }
 
+std::vector<std::string> H5File::AttributeNames(const std::string& object) const {
+  const Id opened(H5Oopen(id_, object.c_str(), H5P_DEFAULT), path_, object, "open");
+  std::vector<std::string> names;
+  const auto add = [](hid_t, const char* name, const H5A_info_t*, void* list) -> herr_t {
+    static_cast<std::vector<std::string>*>(list)->emplace_back(name);
+    return 0;
+  };
+  if (H5Aiterate2(opened, H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names) < 0) Fail(path_, object, "read");
+  return names;
+}
+
 bool H5File::HasAttribute(const std::string& object, const std::string& name) const {
   return H5Aexists_by_name(id_, object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
 }

@@ -51,6 +51,7 @@ class H5File {
   // Attributes of a group or dataset; "/" is the file itself. An existing attribute is replaced.
   void SetText(const std::string& object, const std::string& name, const std::string& value);
   void SetInt(const std::string& object, const std::string& name, std::int64_t value);
+  std::vector<std::string> AttributeNames(const std::string& object) const;  // sorted
   bool HasAttribute(const std::string& object, const std::string& name) const;
   std::string GetText(const std::string& object, const std::string& name) const;
   std::int64_t GetInt(const std::string& object, const std::string& name) const;

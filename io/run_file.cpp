@@ -21,33 +21,60 @@ constexpr const char* kRewardUnits = "1";
 
 std::string SampleName(std::int64_t step) { return fmt::format("/samples/step_{:06d}", step); }
 
-// A column of /rollouts: its name, its meaning, and how to take it from a row.
-template <typename T>
-struct RolloutColumn {
+// A column of a table: its name, its meaning, and where it is in a row.
+template <typename Row, typename T>
+struct TableColumn {
   const char* name;
+  const char* units;
   const char* long_name;
-  T (*value)(const RolloutRow&);
+  T Row::*member;
 };
 
-// Visits every /rollouts column, so that creating and appending cannot disagree.
+// Visits every column of a table, so that creating, appending and reading cannot disagree.
 template <typename Visit>
-void ForEachRolloutColumn(const Visit& visit) {
+void ForEachColumn(const RolloutRow*, const Visit& visit) {
   using Row = RolloutRow;
-  visit(RolloutColumn<std::int64_t>{"step", "training step", [](const Row& r) { return r.step; }});
-  visit(RolloutColumn<std::uint64_t>{"prompt_id", "content hash of the prompt",
-                                     [](const Row& r) { return r.prompt_id; }});
-  visit(RolloutColumn<std::int64_t>{"prompt_index", "index in the prompt list",
-                                    [](const Row& r) { return r.prompt_index; }});
-  visit(RolloutColumn<std::int64_t>{"group", "group within the step", [](const Row& r) { return r.group; }});
-  visit(RolloutColumn<std::uint64_t>{"seed", "noise stream", [](const Row& r) { return r.seed; }});
-  visit(RolloutColumn<std::int64_t>{"rank", "rank that denoised it", [](const Row& r) { return r.rank; }});
-  visit(RolloutColumn<std::uint64_t>{"weight_version", "weights it was denoised with",
-                                     [](const Row& r) { return r.weight_version; }});
-  visit(RolloutColumn<double>{"reward", "weighted sum of the reward terms", [](const Row& r) { return r.reward; }});
-  visit(RolloutColumn<double>{"advantage", "normalised reward", [](const Row& r) { return r.advantage; }});
-  visit(RolloutColumn<std::uint8_t>{"trained", "1: took part in an update",
-                                    [](const Row& r) { return static_cast<std::uint8_t>(r.trained); }});
+  visit(TableColumn<Row, std::int64_t>{"step", "1", "training step", &Row::step});
+  visit(TableColumn<Row, std::uint64_t>{"prompt_id", "1", "content hash of the prompt", &Row::prompt_id});
+  visit(TableColumn<Row, std::int64_t>{"prompt_index", "1", "index in the prompt list", &Row::prompt_index});
+  visit(TableColumn<Row, std::int64_t>{"group", "1", "group within the step", &Row::group});
+  visit(TableColumn<Row, std::uint64_t>{"seed", "1", "noise stream", &Row::seed});
+  visit(TableColumn<Row, std::int64_t>{"rank", "1", "rank that denoised it", &Row::rank});
+  visit(TableColumn<Row, std::uint64_t>{"weight_version", "1", "weights it was denoised with", &Row::weight_version});
+  visit(TableColumn<Row, double>{"reward", "1", "weighted sum of the reward terms", &Row::reward});
+  visit(TableColumn<Row, double>{"advantage", "1", "normalised reward", &Row::advantage});
+  visit(TableColumn<Row, bool>{"trained", "1", "1: took part in an update", &Row::trained});
 }
+template <typename Visit>
+void ForEachColumn(const ExploredRow*, const Visit& visit) {
+  using Row = ExploredRow;
+  visit(TableColumn<Row, std::int64_t>{"step", "1", "step whose training it ran beside", &Row::step});
+  visit(TableColumn<Row, std::uint64_t>{"prompt_id", "1", "content hash of the prompt", &Row::prompt_id});
+  visit(TableColumn<Row, std::int64_t>{"prompt_index", "1", "index in the prompt list", &Row::prompt_index});
+  visit(TableColumn<Row, std::uint64_t>{"seed", "1", "noise stream", &Row::seed});
+  visit(TableColumn<Row, std::int64_t>{"real_steps", "1", "computed denoising steps; 0: all", &Row::real_steps});
+  visit(TableColumn<Row, std::int64_t>{"rank", "1", "rank that denoised it", &Row::rank});
+  visit(TableColumn<Row, std::uint64_t>{"weight_version", "1", "weights it was denoised with", &Row::weight_version});
+  visit(TableColumn<Row, double>{"reward", "1", "weighted sum of the reward terms", &Row::reward});
+  visit(TableColumn<Row, bool>{"kept", "1", "1: rolled out in the next step", &Row::kept});
+  visit(TableColumn<Row, bool>{"control", "1", "1: kept because it was drawn at random", &Row::control});
+}
+template <typename Visit>
+void ForEachColumn(const DecisionRow*, const Visit& visit) {
+  using Row = DecisionRow;
+  visit(TableColumn<Row, std::int64_t>{"step", "1", "step in which it was decided", &Row::step});
+  visit(TableColumn<Row, std::int64_t>{"seeds", "1", "seeds of each prompt", &Row::seeds});
+  visit(TableColumn<Row, std::int64_t>{"real_steps", "1", "computed denoising steps", &Row::real_steps});
+  visit(TableColumn<Row, double>{"cost_s", "s", "expected wall time", &Row::cost_s});
+  visit(TableColumn<Row, double>{"budget_s", "s", "wall time that it may take", &Row::budget_s});
+  visit(TableColumn<Row, bool>{"feasible", "1", "1: it fits", &Row::feasible});
+  visit(TableColumn<Row, double>{"score", "1", "what the planner chose by", &Row::score});
+  visit(TableColumn<Row, bool>{"chosen", "1", "1: it was taken", &Row::chosen});
+}
+
+// HDF5 has no type for truth values that all readers know.
+template <typename T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 void CreateScaledSeries(H5File& file, const std::string& name, const std::string& scale, const std::string& units,
                         const std::string& long_name, double fill) {
@@ -55,6 +82,61 @@ void CreateScaledSeries(H5File& file, const std::string& name, const std::string
   file.SetText(name, "units", units);
   file.SetText(name, "long_name", long_name);
   file.AttachScale(name, scale, 0);
+}
+
+// An empty table: a series a column, and the row numbers as their scale. what: one row is.
+template <typename Row>
+void CreateTable(H5File& file, const std::string& table, const std::string& what) {
+  const std::string rows = table + "/row";
+  file.CreateSeries<std::int64_t>(rows, 0);
+  file.SetText(rows, "units", "1");
+  file.SetText(rows, "long_name", what);
+  file.MakeScale(rows, "row");
+  ForEachColumn(static_cast<const Row*>(nullptr), [&]<typename T>(const TableColumn<Row, T>& column) {
+    const std::string name = table + "/" + column.name;
+    file.CreateSeries<Stored<T>>(name, Stored<T>{});
+    file.SetText(name, "units", column.units);
+    file.SetText(name, "long_name", column.long_name);
+    file.AttachScale(name, rows, 0);
+  });
+}
+
+template <typename Row>
+void AppendTable(H5File& file, const std::string& table, const std::vector<Row>& rows) {
+  if (rows.empty()) return;
+  ForEachColumn(static_cast<const Row*>(nullptr), [&]<typename T>(const TableColumn<Row, T>& column) {
+    std::vector<Stored<T>> values;
+    values.reserve(rows.size());
+    for (const Row& row : rows) values.push_back(static_cast<Stored<T>>(row.*column.member));
+    file.Append<Stored<T>>(table + "/" + column.name, values);
+  });
+  const std::int64_t first = file.Dimensions(table + "/row")[0];
+  std::vector<std::int64_t> numbers(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) numbers[i] = first + static_cast<std::int64_t>(i);
+  file.Append<std::int64_t>(table + "/row", numbers);
+}
+
+template <typename Row>
+std::vector<Row> ReadTable(const H5File& file, const std::string& table) {
+  std::vector<Row> rows(static_cast<std::size_t>(file.Dimensions(table + "/row")[0]));
+  ForEachColumn(static_cast<const Row*>(nullptr), [&]<typename T>(const TableColumn<Row, T>& column) {
+    const auto values = file.Read<Stored<T>>(table + "/" + column.name);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].*column.member = static_cast<T>(values.at(i));
+  });
+  return rows;
+}
+
+// Scores of the rollouts' reward terms.
+void AppendTerms(H5File& file, const std::vector<RolloutRow>& rows) {
+  std::string order = file.GetText("/rewards", "order");
+  for (std::size_t term = 0; !order.empty(); ++term) {
+    const std::size_t comma = std::min(order.find(','), order.size());
+    std::vector<double> values;
+    values.reserve(rows.size());
+    for (const RolloutRow& row : rows) values.push_back(row.terms.at(term));
+    file.Append<double>("/rewards/" + order.substr(0, comma), values);
+    order.erase(0, comma + 1);
+  }
 }
 
 // Rows of a group whose step is at most `step`; steps are not decreasing.
@@ -99,17 +181,9 @@ void RunFile::Create(const std::map<std::string, std::string>& root_attributes,
       CreateScaledSeries(file, "/history/" + column.name, "/history/step", column.units, column.long_name, kNan);
     }
 
-    file.CreateSeries<std::int64_t>("/rollouts/row", 0);
-    file.SetText("/rollouts/row", "units", "1");
-    file.SetText("/rollouts/row", "long_name", "image");
-    file.MakeScale("/rollouts/row", "row");
-    ForEachRolloutColumn([&file]<typename T>(const RolloutColumn<T>& column) {
-      const std::string name = std::string("/rollouts/") + column.name;
-      file.CreateSeries<T>(name, T{});
-      file.SetText(name, "units", "1");
-      file.SetText(name, "long_name", column.long_name);
-      file.AttachScale(name, "/rollouts/row", 0);
-    });
+    CreateTable<RolloutRow>(file, "/rollouts", "image");
+    CreateTable<ExploredRow>(file, "/explored", "seed");
+    CreateTable<DecisionRow>(file, "/decisions", "arm");
     file.CreateGroup("/rewards");
     for (const std::string& term : reward_terms) {
       CreateScaledSeries(file, "/rewards/" + term, "/rollouts/row", kRewardUnits, "score of reward term " + term, kNan);
@@ -153,18 +227,32 @@ void RunFile::AppendHistory(std::int64_t step, const std::map<std::string, doubl
   Update([&](H5File& file) { WriteHistory(file, step, values); });
 }
 
-void RunFile::AppendRollouts(const std::vector<RolloutRow>& rows) {
-  if (rows.empty()) return;
-  Update([&](H5File& file) { WriteRollouts(file, rows); });
-}
-
 void RunFile::AppendIteration(std::int64_t step, const std::map<std::string, double>& values,
-                              const std::vector<RolloutRow>& rows) {
+                              const IterationRows& rows) {
   Update([&](H5File& file) {
     WriteHistory(file, step, values);
-    if (!rows.empty()) WriteRollouts(file, rows);
+    AppendTable(file, "/rollouts", rows.rollouts);
+    if (!rows.rollouts.empty()) AppendTerms(file, rows.rollouts);
+    AppendTable(file, "/explored", rows.explored);
+    AppendTable(file, "/decisions", rows.decisions);
   });
 }
+
+bool RunFile::Holds(const std::string& object) const { return H5File(path_, H5File::Mode::kRead).Has(object); }
+
+std::vector<std::string> RunFile::AttributeNames() const {
+  return H5File(path_, H5File::Mode::kRead).AttributeNames("/");
+}
+
+std::vector<ExploredRow> RunFile::ReadExplored() const {
+  return ReadTable<ExploredRow>(H5File(path_, H5File::Mode::kRead), "/explored");
+}
+
+std::string RunFile::ReadAttribute(const std::string& name) const {
+  return H5File(path_, H5File::Mode::kRead).GetText("/", name);
+}
+
+std::int64_t RunFile::Steps() const { return H5File(path_, H5File::Mode::kRead).Dimensions("/history/step")[0]; }
 
 void RunFile::WriteHistory(H5File& file, std::int64_t step, const std::map<std::string, double>& values) const {
   std::size_t used = 0;
@@ -177,29 +265,6 @@ void RunFile::WriteHistory(H5File& file, std::int64_t step, const std::map<std::
   }
   SPOTLIGHT_REQUIRE(used == values.size(), "a history value has no column in " + path_);
   file.Append<std::int64_t>("/history/step", std::span<const std::int64_t>(&step, 1));
-}
-
-void RunFile::WriteRollouts(H5File& file, const std::vector<RolloutRow>& rows) const {
-  ForEachRolloutColumn([&]<typename T>(const RolloutColumn<T>& column) {
-    std::vector<T> values;
-    values.reserve(rows.size());
-    for (const RolloutRow& row : rows) values.push_back(column.value(row));
-    file.Append<T>(std::string("/rollouts/") + column.name, values);
-  });
-  const std::int64_t first = file.Dimensions("/rollouts/row")[0];
-  std::vector<std::int64_t> numbers(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) numbers[i] = first + static_cast<std::int64_t>(i);
-  file.Append<std::int64_t>("/rollouts/row", numbers);
-
-  std::string order = file.GetText("/rewards", "order");
-  for (std::size_t term = 0; !order.empty(); ++term) {
-    const std::size_t comma = std::min(order.find(','), order.size());
-    std::vector<double> values;
-    values.reserve(rows.size());
-    for (const RolloutRow& row : rows) values.push_back(row.terms.at(term));
-    file.Append<double>("/rewards/" + order.substr(0, comma), values);
-    order.erase(0, comma + 1);
-  }
 }
 
 void RunFile::AppendImages(std::int64_t step, const std::vector<Image>& images,
@@ -233,9 +298,10 @@ void RunFile::AppendImages(std::int64_t step, const std::vector<Image>& images,
 void RunFile::TruncateAfter(std::int64_t step) {
   Update([&](H5File& file) {
     ResizeAll(file, "/history", RowsUpTo(file, "/history/step", step));
-    const std::int64_t rows = RowsUpTo(file, "/rollouts/step", step);
-    ResizeAll(file, "/rollouts", rows);
-    ResizeAll(file, "/rewards", rows);
+    ResizeAll(file, "/rewards", RowsUpTo(file, "/rollouts/step", step));
+    for (const std::string table : {"/rollouts", "/explored", "/decisions"}) {
+      ResizeAll(file, table, RowsUpTo(file, table + "/step", step));
+    }
     for (const std::string& name : file.Children("/samples")) {
       if (std::atoll(name.c_str() + std::string("step_").size()) > step) file.Remove("/samples/" + name);
     }

@@ -61,7 +61,7 @@ TensorStore::~TensorStore() {
 
 TensorStore::Key TensorStore::KeyOf(const Request& request) {
   return {request.iteration,      request.kind,         request.prompt_index, request.seed,
-          request.weight_version, request.window_begin, request.window_end};
+          request.weight_version, request.window_begin, request.window_end,   request.real_steps};
 }
 
 void TensorStore::OpenFiles() {

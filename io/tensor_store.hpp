@@ -81,8 +81,8 @@ class TensorStore {
 
  private:
   // iteration first: iterations are forgotten in ranges.
-  using Key =
-      std::tuple<std::uint32_t, RequestKind, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>;
+  using Key = std::tuple<std::uint32_t, RequestKind, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t,
+                         std::uint32_t, std::uint32_t>;
   struct Progress {
     std::uint32_t steps = 0;
     bool finished = false;

@@ -16,16 +16,16 @@
 namespace spotlight {
 namespace {
 
-constexpr std::int64_t kFormatVersion = 1;
+constexpr std::int64_t kFormatVersion = 2;
 
 // The fixed part of a record; `terms`, `row_crc32`, `log_probs` and `coefficients` follow.
 struct RecordHead {
   std::uint64_t sequence, seed, weight_version;
   double reward;
-  std::uint32_t crc32, finished, kind, iteration, prompt_index, window_begin, window_end, steps, rank, newest,
-      window_rows, scored;
+  std::uint32_t crc32, finished, kind, iteration, prompt_index, window_begin, window_end, real_steps, steps, rank,
+      newest, window_rows, scored, unused;  // `unused`: no byte without a name
 };
-static_assert(sizeof(RecordHead) == 80 && std::is_trivially_copyable_v<RecordHead>);
+static_assert(sizeof(RecordHead) == 88 && std::is_trivially_copyable_v<RecordHead>);
 static_assert(sizeof(StepCoefficients) == 6 * sizeof(float));
 
 // HDF5 has no arrays of no elements.
@@ -87,6 +87,7 @@ hid_t RecordType(const TensorStoreSizes& sizes) {
   SPOTLIGHT_MEMBER(prompt_index, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(window_begin, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(window_end, H5T_STD_U32LE);
+  SPOTLIGHT_MEMBER(real_steps, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(steps, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(rank, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(newest, H5T_STD_U32LE);
@@ -207,11 +208,13 @@ std::string TensorStoreFormat::Encode(const CommitRecord& record) const {
                         .prompt_index = request.prompt_index,
                         .window_begin = request.window_begin,
                         .window_end = request.window_end,
+                        .real_steps = request.real_steps,
                         .steps = commit.state.steps,
                         .rank = commit.rank,
                         .newest = record.newest,
                         .window_rows = record.window_rows,
-                        .scored = static_cast<std::uint32_t>(commit.state.log_probs.size())};
+                        .scored = static_cast<std::uint32_t>(commit.state.log_probs.size()),
+                        .unused = 0};
   const ArrayOffsets at(sizes_);
   std::string bytes(at.end, '\0');
   std::memcpy(bytes.data(), &head, sizeof(head));
@@ -246,7 +249,8 @@ std::optional<CommitRecord> TensorStoreFormat::Decode(std::string_view bytes) co
                     .seed = head.seed,
                     .weight_version = head.weight_version,
                     .window_begin = head.window_begin,
-                    .window_end = head.window_end};
+                    .window_end = head.window_end,
+                    .real_steps = head.real_steps};
   commit.finished = head.finished != 0;
   commit.rank = head.rank;
   commit.reward = head.reward;

@@ -7,17 +7,18 @@
 #   load        reading two real blocks' weights, bf16        beside scripts/bench/safetensors_load.py
 #   sp          sequence parallelism at degrees 1, 2, 4       efficiency table; see tests/bench/bench_sp.cpp
 #   queue       the coordinator's queue of requests alone     pulls a second on one core, of 50,000 that are wanted
+#   planner     planning and selecting seeds                  ms an iteration, of 1 ms that is allowed
 #   pulls       the coordinator's rate over the network        beside a bare ZeroMQ echo; tests/bench/bench_pulls.cpp
 #   store       commits of 64 workers to the tensor store     beside write() of as much; tests/bench/bench_store.cpp
 #
 # By default all, with 1 thread and with all cores. Ours and theirs run by turns with OMP_NUM_THREADS set to the same
-# number. Prints a table per benchmark and number of threads; below 1 we are faster. `load`, `sp`, `queue`, `pulls` and
-# `store` use one thread a process (`store` a second one to write, `pulls` ZeroMQ's own); `load` and `store` write 1.4 GB
-# below TMPDIR. Run it on a machine that does nothing else.
+# number. Prints a table per benchmark and number of threads; below 1 we are faster. `load`, `sp`, `queue`, `planner`,
+# `pulls` and `store` use one thread a process (`store` a second one to write, `pulls` ZeroMQ's own); `load` and `store`
+# write 1.4 GB below TMPDIR. Run it on a machine that does nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all=(iteration block vae load sp queue pulls store)
+all=(iteration block vae load sp queue planner pulls store)
 names=()
 threads=()
 while (($#)); do
@@ -26,7 +27,7 @@ while (($#)); do
       IFS=, read -ra threads <<<"${2:-}"
       shift $(($# > 1 ? 2 : 1))
       ;;
-    iteration | block | vae | load | sp | queue | pulls | store)
+    iteration | block | vae | load | sp | queue | planner | pulls | store)
       names+=("$1")
       shift
       ;;
@@ -91,6 +92,9 @@ bench() {
     queue)
       build/cpu-release/tests/bench/bench_queue
       ;;
+    planner)
+      build/cpu-release/tests/bench/bench_planner
+      ;;
     pulls)
       build/cpu-release/tests/bench/bench_pulls
       ;;
@@ -104,7 +108,7 @@ processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 echo "$(nproc) cores, $processor, load $(cut -d' ' -f1 /proc/loadavg)"
 for name in "${names[@]}"; do
   counts=("${threads[@]}")
-  if [[ $name == load || $name == sp || $name == queue || $name == pulls || $name == store ]]; then counts=(1); fi
+  if [[ $name == load || $name == sp || $name == queue || $name == planner || $name == pulls || $name == store ]]; then counts=(1); fi
   for n in "${counts[@]}"; do
     export OMP_NUM_THREADS=$n
     bench "$name"

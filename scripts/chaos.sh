@@ -9,6 +9,11 @@
 #
 # SPOTLIGHT_CHAOS_BUILD names a build folder that is to be used as it is.
 #
+# Not played: a shard of a commit that is missing (a commit has one writer, latents are whole on each rank of a group);
+# random losses of packets and delays by the kernel's netem (the cables of tests/chaos/network.py are pulled, lose one
+# direction, or overflow; tests/chaos/proxy.py delays). Without root, or where the kernel gives no network namespaces
+# and mounts, scenarios that need them say "skipped".
+#
 # Runs with violations keep their folders, below TMPDIR. As root the suite has a /dev/shm of its own, and what is left
 # there is a violation, too. Exit code: 0 without a violation, 1 with one, 2 for a mistake in the arguments.
 set -euo pipefail

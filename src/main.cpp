@@ -11,11 +11,13 @@
 #include "config/command_line.hpp"
 #include "config/dump.hpp"
 #include "driver/build_info.hpp"
+#include "driver/calibrate.hpp"
 #include "driver/dry_run.hpp"
 #include "driver/job.hpp"
 #include "driver/join.hpp"
 #include "driver/pretrain.hpp"
 #include "driver/sample.hpp"
+#include "driver/study.hpp"
 #include "kernels/runtime.hpp"
 #include "reward/reward.hpp"
 
@@ -48,17 +50,20 @@ std::optional<int> Answer(const CommandLine& command) {
 }
 
 int Execute(const CommandLine& command, World& world, const std::string& command_text) {
-  switch (command.mode) {
-    case Mode::kCheck:
-      return command.pretrain ? CheckPretrainJob(command) : CheckJob(command, world);
-    case Mode::kDryRun:
-      return command.pretrain ? CheckPretrainJob(command) : DryRun(command, world);
-    case Mode::kSample:
-      return RunSample(command, world);
-    case Mode::kJoin:
-      return RunJoin(command, world);
-    case Mode::kPretrain:
+  using Task = CommandLine::Task;
+  const bool pretrains = command.task == Task::kPretrain;
+  if (command.mode == Mode::kCheck) return pretrains ? CheckPretrainJob(command) : CheckJob(command, world);
+  if (command.mode == Mode::kDryRun) return pretrains ? CheckPretrainJob(command) : DryRun(command, world);
+  if (command.mode == Mode::kJoin) return RunJoin(command, world);
+  switch (command.task) {
+    case Task::kPretrain:
       return RunPretrain(command, world);
+    case Task::kSample:
+      return RunSample(command, world);
+    case Task::kCalibrate:
+      return RunCalibrate(command, world);
+    case Task::kStudyRanks:
+      return RunStudy(command, world);
     default:
       return RunJob(command, world, command_text);
   }

@@ -25,8 +25,9 @@ struct Request {
   std::uint64_t weight_version = 0;  // weights to denoise with
   std::uint32_t window_begin = 0;    // SDE window [begin, end): the steps that are stochastic and trained
   std::uint32_t window_end = 0;
-  bool keep_image = false;  // the image itself is wanted too
-  std::uint32_t epoch = 0;  // of the lease it was handed out with; an answer with an older one is refused
+  std::uint32_t real_steps = 0;  // kExplore: forwards of the network, other steps reuse them; 0: all
+  bool keep_image = false;       // the image itself is wanted too
+  std::uint32_t epoch = 0;       // of the lease it was handed out with; an answer with an older one is refused
 };
 
 // How far a request has come: all that another worker needs to go on with it, and to end with the same bits.
@@ -36,6 +37,16 @@ struct DenoiseState {
   std::vector<float>
       trajectory;                // of the SDE window: [steps done in it (+ 1 once it is over), S, C], as Sample.latents
   std::vector<float> log_probs;  // [steps done in the window]
+};
+
+// What a batch took on the ranks that denoised it together.
+struct BatchTimes {
+  std::uint32_t degree = 1;    // so many ranks
+  std::uint32_t requests = 0;  // of the batch
+  // Passes of the whole batch: with all of the network, and with what a pass before has left of it.
+  std::uint32_t real_passes = 0, cached_passes = 0;
+  double real_seconds = 0, cached_seconds = 0;
+  double decode_seconds = 0, reward_seconds = 0;  // of all its images
 };
 
 // One denoised and scored request.

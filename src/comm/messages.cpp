@@ -189,7 +189,7 @@ using Field = typename A::template Field<T>;
 template <class A>
 void Fields(A& archive, Field<A, Request>& m) {
   archive(m.id, m.kind, m.iteration, m.prompt_index, m.seed, m.weight_version, m.window_begin, m.window_end,
-          m.keep_image, m.epoch);
+          m.real_steps, m.keep_image, m.epoch);
 }
 template <class A>
 void Fields(A& archive, Field<A, DenoiseState>& m) {
@@ -224,8 +224,13 @@ void Fields(A& archive, Field<A, Wait>& m) {
   archive(m.milliseconds, m.degree);
 }
 template <class A>
+void Fields(A& archive, Field<A, BatchTimes>& m) {
+  archive(m.degree, m.requests, m.real_passes, m.cached_passes, m.real_seconds, m.cached_seconds, m.decode_seconds,
+          m.reward_seconds);
+}
+template <class A>
 void Fields(A& archive, Field<A, Push>& m) {
-  archive(m.rank, m.samples);
+  archive(m.rank, m.samples, m.times);
 }
 template <class A>
 void Fields(A&, Field<A, Ack>&) {}

@@ -25,7 +25,7 @@ namespace spotlight {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint16_t kMessageVersion = 4;
+inline constexpr std::uint16_t kMessageVersion = 5;
 
 // Not a message of this run and version, or a damaged one.
 class MessageError : public std::runtime_error {
@@ -60,6 +60,7 @@ struct Wait {
 struct Push {
   std::uint32_t rank = 0;
   std::vector<Sample> samples;
+  BatchTimes times;
 };
 
 struct Ack {};

@@ -3,16 +3,19 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
 namespace spotlight {
 
-// If it still exists after `limit`, prints what hung and ends the process at once with `exit_code`.
+// If it still exists after `limit`, or once `hopeless` says true (asked now and then, from another thread), prints what
+// hung and ends the process at once with `exit_code`.
 class Watchdog {
  public:
-  Watchdog(const std::string& what, std::chrono::milliseconds limit, int exit_code);
+  Watchdog(const std::string& what, std::chrono::milliseconds limit, int exit_code,
+           std::function<bool()> hopeless = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

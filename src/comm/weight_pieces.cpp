@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/error.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "comm/peer_lost.hpp"
 
@@ -22,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kSlow = 4;         // times what the coordinator's took
 constexpr double kPatience = 0.25;  // seconds
 constexpr double kForever = std::numeric_limits<double>::infinity();
+constexpr int kTries = 3;  // at the coordinator, for a piece that comes damaged: there is no other source
 
 std::string Name(std::uint64_t version, bool ema) { return fmt::format("weights {}{}", version, ema ? " (EMA)" : ""); }
 
@@ -136,7 +138,7 @@ class Fetch {
   }
 
   // False: it does not have them any more.
-  bool FromCoordinator(std::size_t piece) {
+  bool FromCoordinator(std::size_t piece, int tries = kTries) {
     const Clock::time_point start = Clock::now();
     const Message reply = coordinator_(Ask(piece));
     if (std::holds_alternative<NoWeights>(reply)) return false;
@@ -149,6 +151,10 @@ class Fetch {
     if (weights->offset != asked.offset || weights->values.size() != asked.count) {
       throw MessageError(fmt::format("{}: asked for {} values from {} on, got {} from {} on", name_, asked.count,
                                      asked.offset, weights->values.size(), weights->offset));
+    }
+    if (!IsRight(piece, *weights) && tries > 1) {
+      LogLine(fmt::format("piece {} of {} came damaged; it is fetched again", piece, name_));
+      return FromCoordinator(piece, tries - 1);
     }
     CheckWhole(fmt::format("piece {} of {}", piece, name_), Checksum(weights->values), map_.checksums[piece]);
     Keep(*weights);
@@ -211,7 +217,9 @@ WeightPieces MapOf(std::uint64_t version, bool ema, std::span<const float> value
 Message PieceOf(const FetchWeights& fetch, std::span<const float> values) {
   if (fetch.offset >= values.size()) return NoWeights{fetch.version, fetch.ema};
   const auto piece = values.subspan(fetch.offset, std::min<std::uint64_t>(fetch.count, values.size() - fetch.offset));
-  return Weights{fetch.version, fetch.ema, fetch.offset, {piece.begin(), piece.end()}};
+  Weights weights{fetch.version, fetch.ema, fetch.offset, {piece.begin(), piece.end()}};
+  DamagePoint("weights.served", std::as_writable_bytes(std::span(weights.values)));
+  return weights;
 }
 
 std::vector<std::string> HolderList::After(std::uint32_t rank) const {

@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <numeric>
 
@@ -45,6 +49,51 @@ bool HasFaultTolerance() {
 #else
   return false;
 #endif
+}
+
+struct Process {
+  std::string name;
+  char state = 'Z';
+  pid_t parent = 0;
+};
+
+// `folder`: /proc/NUMBER. State Z: there is none any more.
+Process ReadProcess(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "stat");
+  std::string text;  // NUMBER (NAME) STATE PARENT ...
+  std::getline(file, text);
+  const std::size_t name = text.find('('), end = text.rfind(')');
+  Process process;
+  if (end == std::string::npos || name > end) return process;
+  process.name = text.substr(name + 1, end - name - 1);
+  if (std::sscanf(text.c_str() + end + 1, " %c %d", &process.state, &process.parent) != 2) process.state = 'Z';
+  return process;
+}
+
+int LivingChildren(pid_t parent) {
+  int living = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+    if (std::isdigit(static_cast<unsigned char>(entry->path().filename().c_str()[0])) == 0) continue;
+    const Process process = ReadProcess(entry->path());
+    living += process.parent == parent && process.state != 'Z' && process.state != 'X' ? 1 : 0;
+  }
+  return living;
+}
+
+// Whether MPI's start is hopeless: the daemon that starts this node's ranks is gone, or has had fewer living children
+// than ranks for longer than it takes to start them. Where something else starts them, as a script around each rank, it
+// cannot be told.
+std::function<bool()> HopelessStart() {
+  const char* const size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const pid_t daemon = getppid();
+  if (size == nullptr || !ReadProcess(fmt::format("/proc/{}", daemon)).name.starts_with("prte")) return {};
+  return [ranks = std::atoi(size), daemon, whole_at = std::chrono::steady_clock::now()]() mutable {
+    constexpr std::chrono::seconds kStarting{5};
+    const auto now = std::chrono::steady_clock::now();
+    if (LivingChildren(daemon) >= ranks) whole_at = now;
+    return getppid() != daemon || now - whole_at > kStarting;
+  };
 }
 
 // MPI keeps a named file for the messages of each rank of the node, which nobody removes if the rank is killed. Once
@@ -86,7 +135,7 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   std::signal(SIGPIPE, SIG_IGN);  // MPI may write to the socket of a peer that has died
   // A rank that dies meanwhile keeps the others waiting inside MPI_Init.
   const Watchdog watchdog("starting MPI", std::min<std::chrono::milliseconds>(limit, std::chrono::minutes(1)),
-                          kExitInternal);
+                          kExitInternal, HopelessStart());
   int provided = 0;
   MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
   mpi_ = std::make_unique<Mpi>();

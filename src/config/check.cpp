@@ -65,12 +65,39 @@ void CheckBatches(const Config& config) {
         Key(config, "group/prompts"), config.group.prompts, Key(config, "group/images"), config.group.images,
         Key(config, "sampler/window_size"), config.sampler.window_size, pairs));
   }
-  if (config.explore.seeds > 0 && config.explore.seeds < config.group.images) {
+}
+
+void CheckExploration(const Config& config) {
+  const ExploreConfig& explore = config.explore;
+  if (explore.seeds == 0) return;
+  if (explore.seeds < config.group.images) {
     throw UserError(fmt::format(
         "{} = {} is fewer than {} = {}: the images of a group are chosen from the seeds explored; take at least {} "
         "seeds, or 0 for no exploration",
-        Key(config, "explore/seeds"), config.explore.seeds, Key(config, "group/images"), config.group.images,
+        Key(config, "explore/seeds"), explore.seeds, Key(config, "group/images"), config.group.images,
         config.group.images));
+  }
+  if (explore.steps > config.sampler.steps) {
+    throw UserError(fmt::format("{} = {} of {} = {} steps; take fewer, or 0 for all", Key(config, "explore/steps"),
+                                explore.steps, Key(config, "sampler/steps"), config.sampler.steps));
+  }
+  const bool cached = explore.steps > 0 && explore.steps < config.sampler.steps;
+  const bool decided = explore.cache != ExploreConfig::Cache::kSteps;
+  if (cached && decided) {
+    throw UserError(fmt::format("{} = {} fixes how many steps are computed, but {} decides it step by step; give one",
+                                Key(config, "explore/steps"), explore.steps, Key(config, "explore/cache")));
+  }
+  if (explore.when == ExploreConfig::When::kCritical && (cached || decided)) {
+    throw UserError(
+        fmt::format("{} = critical trains on what it explored, so every step must be computed; leave out "
+                    "{}",
+                    Key(config, "explore/when"), Key(config, cached ? "explore/steps" : "explore/cache")));
+  }
+  const auto given = config.sources.find("explore/planner");
+  if (explore.budget == ExploreConfig::Budget::kFixed && given != config.sources.end() &&
+      explore.planner != ExploreConfig::Planner::kFixed) {
+    throw UserError(fmt::format("{} = fixed leaves nothing to plan; leave out {}, or take budget = deadline",
+                                Key(config, "explore/budget"), Key(config, "explore/planner")));
   }
 }
 
@@ -119,6 +146,7 @@ void CheckConfig(const Config& config) {
   CheckSchedule(config, "eval/steps", config.eval.steps);
   CheckWindow(config);
   CheckBatches(config);
+  CheckExploration(config);
   CheckSharing(config);
   CheckReward(config);
 }

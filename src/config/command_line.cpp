@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/error.hpp"
 #include "config/field_types.hpp"
@@ -17,6 +19,7 @@ constexpr const char* kUsage =
     "       spotlight sample INPUT.ini [--prompt TEXT ...]        images from a model, perhaps with an adapter\n"
     "       spotlight pretrain INPUT.ini [section/key=value ...]  train a small base model\n"
     "       spotlight -r latest [-d DIR]                          go on from the last checkpoint\n"
+    "       spotlight calibrate INPUT.ini | study ranks -r RUN    how well cheap and stale exploration ranks seeds\n"
     "       spotlight --join DIR                                  explore for the run in DIR, as a spot job\n"
     "       spotlight INPUT.ini --check | --dry-run               test the input; plan memory, time and cost\n"
     "       spotlight --help                                      all options";
@@ -24,7 +27,7 @@ constexpr const char* kUsage =
 // What CLI11 fills in.
 struct Options {
   CommandLine line;
-  std::vector<std::string> words;  // pretrain, the input, overrides
+  std::vector<std::string> words;  // the task, the input, overrides
   std::string list;
   bool check = false;
   bool dry_run = false;
@@ -45,6 +48,8 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--list", options.list, "show what may be named in the input: rewards")->type_name("WHAT");
   app.add_option("-r,--restart", options.line.restart, "go on from a checkpoint: latest, or its path")
       ->type_name("WHERE");
+  app.add_option("--replay", options.line.replay, "explore what this run.h5 says, for the same bits as its run")
+      ->type_name("RUN.h5");
   app.add_option("--join", options.line.join,
                  "take part in a run as spot ranks: its directory, or the line in DIR/join")
       ->type_name("WHERE");
@@ -67,15 +72,34 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
-// The words are put into pretrain, input and overrides.
+using Task = CommandLine::Task;
+
+constexpr std::pair<const char*, Task> kTasks[] = {{"pretrain", Task::kPretrain},
+                                                   {"sample", Task::kSample},
+                                                   {"calibrate", Task::kCalibrate},
+                                                   {"study", Task::kStudyRanks}};
+
+std::string NameOf(Task task) {
+  const auto* found =
+      std::find_if(std::begin(kTasks), std::end(kTasks), [&](const auto& entry) { return entry.second == task; });
+  return found == std::end(kTasks) ? "a training run" : found->first;
+}
+
+// The words are put into task, input and overrides.
 void SortWords(const std::vector<std::string>& words, CommandLine& line) {
-  for (const std::string& word : words) {
-    const bool first = !line.pretrain && !line.sample && line.input.empty() && line.overrides.empty();
-    if (word == "pretrain" && first) {
-      line.pretrain = true;
-    } else if (word == "sample" && first) {
-      line.sample = true;
-    } else if (word.find('=') != std::string::npos) {
+  std::span<const std::string> left = words;
+  for (const auto& [name, task] : kTasks) {
+    if (left.empty() || left[0] != name) continue;
+    line.task = task;
+    left = left.subspan(1);
+    break;
+  }
+  if (line.task == Task::kStudyRanks) {
+    if (left.empty() || left[0] != "ranks") throw UserError("command line: what can be studied is ranks: study ranks");
+    left = left.subspan(1);
+  }
+  for (const std::string& word : left) {
+    if (word.find('=') != std::string::npos) {
       ParseOverride(word);
       line.overrides.push_back(word);
     } else if (line.input.empty()) {
@@ -105,8 +129,7 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
     }
     chosen.emplace_back("--list", Mode::kListRewards);
   }
-  if (chosen.empty() && options.line.sample) return Mode::kSample;
-  if (chosen.empty()) return options.line.pretrain ? Mode::kPretrain : Mode::kRun;
+  if (chosen.empty()) return Mode::kRun;
   if (chosen.size() > 1) {
     throw UserError(
         fmt::format("command line: {} and {} exclude each other; give one", chosen[0].first, chosen[1].first));
@@ -116,8 +139,32 @@ CommandLine::Mode ChooseMode(const CLI::App& app, const Options& options) {
 
 bool NeedsInput(CommandLine::Mode mode) {
   using Mode = CommandLine::Mode;
-  return mode == Mode::kRun || mode == Mode::kPretrain || mode == Mode::kSample || mode == Mode::kCheck ||
-         mode == Mode::kDryRun;
+  return mode == Mode::kRun || mode == Mode::kCheck || mode == Mode::kDryRun;
+}
+
+// Options and tasks that do not go together.
+void CheckTask(const CommandLine& line) {
+  using Mode = CommandLine::Mode;
+  const bool trains = line.task == Task::kTrain, plain = trains || line.task == Task::kPretrain;
+  if (line.mode == Mode::kJoin &&
+      (!line.input.empty() || !line.overrides.empty() || !line.restart.empty() || !line.replay.empty() || !trains)) {
+    throw UserError("command line: --join DIR takes nothing else: the settings are those of the run");
+  }
+  if (!plain && line.mode != Mode::kRun) {
+    throw UserError(fmt::format("command line: {} takes neither --check nor --dry-run", NameOf(line.task)));
+  }
+  if ((line.task == Task::kSample || line.task == Task::kCalibrate) && !line.restart.empty()) {
+    throw UserError(fmt::format("command line: {} takes no -r", NameOf(line.task)));
+  }
+  if (line.task == Task::kStudyRanks && (line.restart.empty() || !line.input.empty())) {
+    throw UserError("command line: study ranks takes the checkpoints of a run, and its input: study ranks -r DIR");
+  }
+  if (line.task != Task::kSample && !line.prompts.empty()) {
+    throw UserError("command line: --prompt belongs to `spotlight sample INPUT.ini`");
+  }
+  if (!line.replay.empty() && !trains) {
+    throw UserError(fmt::format("command line: --replay belongs to a training run, not to {}", NameOf(line.task)));
+  }
 }
 
 }  // namespace
@@ -141,19 +188,8 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   }
   CommandLine line = options.line;
   SortWords(options.words, line);
-  options.line.pretrain = line.pretrain;
-  options.line.sample = line.sample;
   line.mode = ChooseMode(app, options);
-  if (line.mode != CommandLine::Mode::kSample && !line.prompts.empty()) {
-    throw UserError("command line: --prompt belongs to `spotlight sample INPUT.ini`");
-  }
-  if (line.mode == CommandLine::Mode::kJoin &&
-      (!line.input.empty() || !line.overrides.empty() || !line.restart.empty() || line.sample || line.pretrain)) {
-    throw UserError("command line: --join DIR takes nothing else: the settings are those of the run");
-  }
-  if (line.sample && (line.mode != CommandLine::Mode::kSample || !line.restart.empty())) {
-    throw UserError("command line: sample takes neither --check, --dry-run nor -r");
-  }
+  CheckTask(line);
   if (app.count("--directory") > 0) line.overrides.push_back("run/directory=" + line.directory);
   if (app.count("--time") > 0) {
     if (ParseDuration(line.time_limit) < 0) {
@@ -161,10 +197,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
     }
     line.overrides.push_back("run/time_limit=" + line.time_limit);
   }
+  if (!line.replay.empty()) {
+    RequireInputFile(line.replay);
+    line.overrides.push_back("explore/replay=" + line.replay);
+  }
   if (!NeedsInput(line.mode)) return line;
   if (!line.input.empty()) {
     RequireInputFile(line.input);
-  } else if (line.restart.empty()) {
+  } else if (line.restart.empty() && (line.replay.empty() || line.mode != CommandLine::Mode::kRun)) {
     throw UserError(fmt::format("command line: there is no input file\n{}", kUsage));
   }
   return line;

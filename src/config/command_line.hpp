@@ -7,26 +7,17 @@
 namespace spotlight {
 
 struct CommandLine {
-  enum class Mode {
-    kRun,
-    kJoin,
-    kPretrain,
-    kSample,
-    kCheck,
-    kDryRun,
-    kShowConfig,
-    kDescribe,
-    kListRewards,
-    kVersion,
-    kHelp
-  };
+  enum class Mode { kRun, kJoin, kCheck, kDryRun, kShowConfig, kDescribe, kListRewards, kVersion, kHelp };
+  // What is run, checked or planned: post-training, or what the first word says (pretrain, sample, calibrate,
+  // study ranks).
+  enum class Task { kTrain, kPretrain, kSample, kCalibrate, kStudyRanks };
   Mode mode = Mode::kRun;
-  bool pretrain = false;               // the word `pretrain` was given, also with --check or --dry-run
-  bool sample = false;                 // the word `sample` was given
+  Task task = Task::kTrain;
   std::vector<std::string> prompts;    // of --prompt, for sample
-  std::string input;                   // may be empty only with `restart` or where no input is needed
+  std::string input;                   // may be empty with `restart` or `replay`, or where no input is needed
   std::vector<std::string> overrides;  // "section/key=value"; -d and -t are appended as run/directory, run/time_limit
   std::string restart;                 // "latest" or a path; empty: a new run
+  std::string replay;                  // of --replay: a run.h5, appended to overrides as explore/replay
   std::string join;                    // of --join: a run directory, or an address; empty: not given
   std::string directory;               // of -d
   std::string time_limit;              // of -t, "hh:mm:ss"

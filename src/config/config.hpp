@@ -86,12 +86,30 @@ struct GroupConfig {
 };
 
 struct ExploreConfig {
-  enum class Budget { kFixed, kDeadline };
+  enum class Budget { kDeadline, kFixed };
+  enum class Planner { kUcb, kThompson, kGreedy, kRoundRobin, kFixed };
+  enum class When { kOverlap, kCritical };
   enum class Select { kVariance, kHalves };
+  enum class Cache { kSteps, kTea, kFirstBlock };
   int seeds = 0;  // 0: no exploration
-  Budget budget = Budget::kFixed;
-  Select select = Select::kVariance;
+  int steps = 0;  // real forwards of an explored seed; 0: all of sampler/steps
+  Budget budget = Budget::kDeadline;
+  Planner planner = Planner::kUcb;
+  double ucb = 0.03;
+  double discount = 0.98;
+  double margin = 0.05;
   double grace = 0.01;
+  When when = When::kOverlap;
+  Select select = Select::kVariance;
+  double control = 0.0625;
+  Cache cache = Cache::kSteps;
+  double cache_threshold = 0.2;
+  std::vector<double> cache_polynomial = {-450, 280, -45, 3.2, -0.02};  // highest power first
+  std::string replay;                                                   // empty: none
+
+  // Whether there is exploration beside training, and whether it ends with it or is done whole whatever that takes.
+  bool Overlaps() const { return seeds > 0 && when == When::kOverlap; }
+  bool Awaited() const { return budget == Budget::kFixed || !replay.empty(); }
 };
 
 struct RewardConfig {
@@ -103,6 +121,7 @@ struct RewardConfig {
 
 struct TrainConfig {
   enum class AdvantageStd { kGroup, kGlobal };
+  enum class AdvantageFrom { kKept, kPool };
   double lr = 3e-4;
   int updates = 4;
   int micro_batch = 64;
@@ -110,6 +129,7 @@ struct TrainConfig {
   double kl_beta = 0;
   double advantage_clip = 5;
   AdvantageStd advantage_std = AdvantageStd::kGroup;
+  AdvantageFrom advantage_from = AdvantageFrom::kKept;
   double grad_norm = 1;  // 0: gradients are not clipped
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -131,6 +151,7 @@ struct RanksConfig {
   int trainer_sp = 1;  // sequence-parallel degrees
   int explorer_sp = 1;
   bool adapt_sp = true;
+  bool spot_rollouts = true;
   int parked = 0;
   double detection_time = 5;  // seconds
 };
@@ -186,6 +207,11 @@ struct PretrainConfig {
   int rope_width = 10;
 };
 
+struct StudyConfig {
+  int prompts = 24;
+  int seeds = 24;  // of each prompt
+};
+
 struct Config {
   RunConfig run;
   ModelConfig model;
@@ -205,6 +231,7 @@ struct Config {
   CostConfig cost;
   DeviceConfig device;
   PretrainConfig pretrain;
+  StudyConfig study;
 
   std::map<std::string, std::string> notes;    // [notes]: any keys, free text
   std::map<std::string, std::string> sources;  // "section/key" -> "file:line" or "command line"; absent: the default

@@ -177,6 +177,26 @@ Field WeightList(const char* key, std::vector<WeightedName>& member, NumberRange
           }};
 }
 
+Field NumberList(const char* key, std::vector<double>& member, std::size_t count, OnResume on_resume,
+                 const char* help) {
+  const auto set = [&member, count](const std::string& text) -> std::string {
+    std::vector<double> list;
+    for (const std::string& element : SplitList(text)) {
+      double value = 0;
+      if (!ParseNumber(element, value) || !std::isfinite(value)) {
+        return fmt::format("holds '{}', which is not a finite number", element);
+      }
+      list.push_back(value);
+    }
+    if (list.size() != count) return fmt::format("has {} numbers", list.size());
+    member = list;
+    return "";
+  };
+  return {key, on_resume, fmt::format("list of {} numbers", count), help, false, set, [&member] {
+            return fmt::format("{}", fmt::join(member, ", "));
+          }};
+}
+
 Field IndexedChoice(const char* key, std::vector<std::string> names, std::function<std::size_t()> get_index,
                     std::function<void(std::size_t)> set_index, OnResume on_resume, const char* help) {
   std::string allowed = fmt::format("{}", fmt::join(names, " | "));

@@ -49,6 +49,9 @@ Field NameList(const char* key, std::vector<std::string>& member, std::vector<st
 Field WeightList(const char* key, std::vector<WeightedName>& member, NumberRange range, OnResume on_resume,
                  const char* help);
 
+// So many numbers, finite ones.
+Field NumberList(const char* key, std::vector<double>& member, std::size_t count, OnResume on_resume, const char* help);
+
 // What Choice rests on: get and set of the index into `names`.
 Field IndexedChoice(const char* key, std::vector<std::string> names, std::function<std::size_t()> get_index,
                     std::function<void(std::size_t)> set_index, OnResume on_resume, const char* help);

@@ -78,12 +78,31 @@ std::vector<Field> GroupFields(GroupConfig& c) {
 
 std::vector<Field> ExploreFields(ExploreConfig& c) {
   return {
-      Whole("seeds", c.seeds, Between(0, 1e6), kFixed, "seeds tried per prompt, at least group/images; 0: off"),
-      Choice("budget", c.budget, {"fixed", "deadline"}, kFixed, "try all of them, or as many as fit beside training"),
+      Whole("seeds", c.seeds, Between(0, 1e6), kFixed,
+            "seeds tried per prompt (with a planner: at most), at least group/images; 0: off"),
+      Whole("steps", c.steps, Between(0, 1000), kFixed,
+            "without a planner: steps of a seed that are computed, the others reuse them; 0: all of sampler/steps"),
+      Choice("budget", c.budget, {"deadline", "fixed"}, kFixed,
+             "as much as fits beside training, or all whatever it takes: the same bits each time"),
+      Choice("planner", c.planner, {"ucb", "thompson", "greedy", "round_robin", "fixed"}, kFixed,
+             "deadline only: who chooses how many seeds and steps fit; fixed: always `seeds` and `steps`"),
+      Real("ucb", c.ucb, AtLeast(0), kFixed, "planner ucb: weight of what is not yet known against the best so far"),
+      Real("discount", c.discount, Between(0.01, 1), kFixed, "planners: weight of an iteration's outcome in the next"),
+      Real("margin", c.margin, Between(0, 0.9), kFixed, "planners: least share of training's time left unplanned"),
+      Real("grace", c.grace, Between(0, 1), kMayChange,
+           "deadline only: share of training's time that its end may wait for explorers"),
+      Choice("when", c.when, {"overlap", "critical"}, kFixed,
+             "beside training with the weights before it, or in the rollout phase, which trains on the seeds it keeps"),
       Choice("select", c.select, {"variance", "halves"}, kFixed,
              "roll out the subset of most variance, or best and worst halves"),
-      Real("grace", c.grace, Between(0, 1), kMayChange,
-           "share of an iteration that training's end may wait for explorers"),
+      Real("control", c.control, Between(0, 1), kFixed,
+           "share of the kept seeds that are drawn at random: they tell without bias how well exploration ranks"),
+      Choice("cache", c.cache, {"steps", "tea", "first_block"}, kFixed,
+             "which steps are computed: so many of them, or where TeaCache's or the first block's change says"),
+      Real("cache_threshold", c.cache_threshold, AtLeast(0), kFixed, "tea, first_block: change that is computed anew"),
+      NumberList("cache_polynomial", c.cache_polynomial, 5, kFixed,
+                 "tea: its polynomial, highest power first (`spotlight calibrate` fits one)"),
+      InputPath("replay", c.replay, "run.h5 of a run whose exploration is repeated, seed by seed; as --replay"),
   };
 }
 
@@ -110,6 +129,8 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       Real("advantage_clip", c.advantage_clip, Above(0), kFixed, "advantages are clipped to -+ this"),
       Choice("advantage_std", c.advantage_std, {"group", "global"}, kFixed,
              "rewards are divided by the deviation of their group or of all groups"),
+      Choice("advantage_from", c.advantage_from, {"kept", "pool"}, kFixed,
+             "mean and deviation of a group: of the images trained on, or of all seeds explored for it"),
       Real("grad_norm", c.grad_norm, AtLeast(0), kFixed, "gradients are clipped to this norm; 0: never"),
       Real("beta1", c.beta1, BelowOne(), kFixed, "AdamW's decay of the first moment"),
       Real("beta2", c.beta2, BelowOne(), kFixed, "AdamW's decay of the second moment"),
@@ -176,6 +197,8 @@ std::vector<Section> FieldList(Config& c) {
               "spot ranks of a node that share one pass, while so many are there; divides the model's heads"),
         Flag("adapt_sp", c.ranks.adapt_sp, kMayChange,
              "spot ranks may also work in smaller groups, where those were measured to be done first"),
+        Flag("spot_rollouts", c.ranks.spot_rollouts, kMayChange,
+             "spot ranks also roll out and evaluate; false: they only explore, and idle meanwhile"),
         Whole("parked", c.ranks.parked, AtLeast(0), kMayChange,
               "spot ranks, the last ones, that only wait until another one is lost"),
         Real("detection_time", c.ranks.detection_time, Between(0.1, 3600), kMayChange,
@@ -214,6 +237,10 @@ std::vector<Section> FieldList(Config& c) {
        {Whole("threads", c.device.threads, Between(0, 4096), kMayChange,
               "per rank; 0: the node's cores divided by its ranks")}},
       {"pretrain", "`spotlight pretrain`: a small base model, drawn shapes, flow matching", PretrainFields(c.pretrain)},
+      {"study",
+       "`spotlight study ranks`: do old weights and cached steps order seeds as current weights and all steps do?",
+       {Whole("prompts", c.study.prompts, Between(1, 1e6), kMayChange, "training prompts, drawn as an iteration's"),
+        Whole("seeds", c.study.seeds, Between(2, 1e6), kMayChange, "of each prompt; at least group/images")}},
   };
 }
 

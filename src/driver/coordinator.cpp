@@ -23,39 +23,17 @@ double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
-// Mean over the groups of the standard deviation of their explored rewards.
-double ExploredSpread(const std::vector<Sample>& explored, const IterationPlan& plan) {
-  std::map<std::uint32_t, int> group_of;
-  for (std::size_t p = 0; p < plan.prompts.size(); ++p) {
-    group_of[static_cast<std::uint32_t>(plan.prompts[p])] = static_cast<int>(p);
-  }
-  std::vector<double> rewards;
-  std::vector<int> groups;
-  for (const Sample& sample : explored) {
-    rewards.push_back(sample.reward);
-    groups.push_back(group_of.at(sample.request.prompt_index));
-  }
-  const Advantages spread = GroupAdvantages(rewards, groups, static_cast<int>(plan.prompts.size()), {});
-  double sum = 0;
-  int valid = 0;
-  for (const double std : spread.group_std) {
-    if (std::isnan(std)) continue;
-    sum += std;
-    ++valid;
-  }
-  return valid > 0 ? sum / valid : 0;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record,
-                         RunState state, int trainers)
+                         RunState state, int trainers, const Recording* recording)
     : config_(config),
       resources_(resources),
       dispatch_(dispatch),
       record_(record),
       state_(std::move(state)),
       prompt_sampler_(resources.train.prompts, config.prompts.tag_weights, config.run.seed),
+      exploration_(config, recording, state_),
       progress_(config.run.iterations),
       elapsed_before_(state_.elapsed_seconds),
       trainers_(trainers),
@@ -105,6 +83,8 @@ void Coordinator::RunIteration() {
   if (evaluate) RecordEvaluation(evaluation, values);
 
   // select: advantages of the kept seeds
+  const double rolled_out = static_cast<double>(rollouts.size());
+  if (config_.explore.when == ExploreConfig::When::kCritical) ChooseRollouts(config_, rollouts, state_.plan);
   const Advantages advantages = ScoreRollouts(rollouts, values);
 
   // train on version v, while explorers score the next iteration's seeds with version v
@@ -118,9 +98,8 @@ void Coordinator::RunIteration() {
   // record
   values["time_step_s"] = Seconds(start);
   longest_iteration_ = std::max(longest_iteration_, values["time_step_s"]);
-  values["perf_images_per_s"] =
-      (static_cast<double>(rollouts.size()) + values["explore_images"] + evaluation.images) / values["time_step_s"];
-  Record(rollouts, advantages, std::move(values));
+  values["perf_images_per_s"] = (rolled_out + values["explore_images"] + evaluation.images) / values["time_step_s"];
+  Record(rollouts, advantages, next, std::move(values));
   state_.plan = std::move(next);
   state_.next_iteration = iteration + 1;
   const bool due = config_.checkpoint.every > 0 && (iteration + 1) % config_.checkpoint.every == 0;
@@ -151,7 +130,7 @@ void Coordinator::RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Eva
   }
 }
 
-Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) const {
+Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) {
   const std::size_t groups = state_.plan.prompts.size(), images = static_cast<std::size_t>(config_.group.images);
   std::vector<double> rewards;
   std::vector<int> group;
@@ -161,12 +140,18 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
   }
   const AdvantageOptions options{.global_std = config_.train.advantage_std == TrainConfig::AdvantageStd::kGlobal,
                                  .clip = config_.train.advantage_clip};
-  Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options);
+  std::vector<Moments> pools;
+  if (config_.train.advantage_from == TrainConfig::AdvantageFrom::kPool) {
+    for (const SeedChoice& choice : state_.plan.groups) pools.push_back({choice.pool_mean, choice.pool_std});
+  }
+  Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options, pools);
   double mean = 0, spread = 0, flat = 0, rho = 0;
   int correlated = 0;
-  for (const double reward : rewards) mean += reward / static_cast<double>(rewards.size());
+  const auto left_out = std::count_if(rewards.begin(), rewards.end(), [](double reward) { return std::isnan(reward); });
+  const double scored = static_cast<double>(rewards.size()) - static_cast<double>(left_out);
+  for (const double reward : rewards) mean += std::isnan(reward) ? 0 : reward / scored;
   for (std::size_t g = 0; g < groups; ++g) {
-    spread += advantages.group_std[g] / static_cast<double>(groups);
+    if (!std::isnan(advantages.group_std[g])) spread += advantages.group_std[g] / static_cast<double>(groups);
     flat += advantages.zero_spread[g] / static_cast<double>(groups);
     const double group_rho =
         Spearman(state_.plan.groups[g].explored, std::span<const double>(rewards).subspan(g * images, images));
@@ -176,9 +161,11 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
   }
   values["reward_mean"] = mean;
   values["reward_std"] = advantages.global_std;
+  values["reward_left_out"] = static_cast<double>(left_out);
   values["group_reward_std_mean"] = spread;
   values["group_zero_spread_ratio"] = flat;
   if (correlated > 0) values["explore_rho"] = rho / correlated;
+  exploration_.Credit(state_.plan, rewards, advantages, values);
   return advantages;
 }
 
@@ -186,9 +173,13 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
                                 Values& values) {
   const auto start = std::chrono::steady_clock::now();
   const bool last = state_.next_iteration + 1 >= static_cast<std::uint32_t>(config_.run.iterations);
-  const bool explore = config_.explore.seeds > 0 && !last;
-  const std::size_t wanted = static_cast<std::size_t>(config_.explore.seeds) * next.prompts.size();
-  if (explore) dispatch_.Add(ExploreRequests(config_, next, state_.next_iteration));
+  const bool explore = config_.explore.Overlaps() && !last;
+  std::size_t wanted = 0;
+  if (explore) {
+    std::vector<Request> requests = exploration_.Plan(next, dispatch_.roster().Slots(), state_.next_iteration);
+    wanted = requests.size();
+    dispatch_.Add(std::move(requests));
+  }
   Train train{state_.next_iteration, {}};
   for (std::size_t i = 0; i < rollouts.size(); ++i) train.samples.push_back({rollouts[i], advantages.values[i]});
   dispatch_.StartTraining(std::move(train));
@@ -197,22 +188,23 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
   };
   dispatch_.ServeUntil([&] { return dispatch_.trained(); }, show);
   const auto trained_at = std::chrono::steady_clock::now();
+  const double train_seconds = Seconds(start);
+  Trained trained = dispatch_.TakeTrained();
   if (explore) {
-    // A fixed budget is explored whole and gives the same bits every time. A deadline cuts: training's end may wait
-    // for the batches in flight only for the grace.
-    const double grace = config_.explore.budget == ExploreConfig::Budget::kFixed
-                             ? std::numeric_limits<double>::infinity()
-                             : config_.explore.grace * Seconds(start);
+    // What must be explored whole gives the same bits every time. A deadline cuts: training's end may wait for the
+    // batches in flight only for the grace.
+    const double grace =
+        config_.explore.Awaited() ? std::numeric_limits<double>::infinity() : config_.explore.grace * train_seconds;
     dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kExplore) || Seconds(trained_at) >= grace; }, show);
     dispatch_.Cancel(RequestKind::kExplore);
-    const std::vector<Sample> explored = dispatch_.Take(RequestKind::kExplore);
-    values["explore_images"] = static_cast<double>(explored.size());
-    values["explore_reward_std_mean"] = ExploredSpread(explored, next);
-    ChooseSeeds(config_, explored, next);
+    std::vector<Sample> explored = dispatch_.Take(RequestKind::kExplore);
+    exploration_.Observe(train_seconds, trained.metrics["time_push_s"], dispatch_.TakeTimes(),
+                         dispatch_.roster().Slots().size(), explored.size());
+    exploration_.Choose(std::move(explored), next, values);
   }
   values["time_explore_tail_s"] = Seconds(trained_at);
   values["time_train_s"] = Seconds(start);
-  return dispatch_.TakeTrained();
+  return trained;
 }
 
 void Coordinator::Publish(Trained& trained) {
@@ -235,14 +227,16 @@ void Coordinator::Publish(Trained& trained) {
   if (!trained.ema_weights.empty()) dispatch_.Publish({trained.next_version, true}, std::move(trained.ema_weights));
 }
 
-void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values) {
+void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& advantages, const IterationPlan& next,
+                         Values values) {
   const auto start = std::chrono::steady_clock::now();
   values["time_record_s"] = last_record_seconds_;
   values["ranks_reserved"] = trainers_;
   values["ranks_spot"] = dispatch_.roster().explorers();
   AddCost(dispatch_.ledger(), values);
   const int iteration = static_cast<int>(state_.next_iteration);
-  record_.AddIteration(state_.plan, values, rollouts, advantages);
+  record_.AddIteration(state_.plan, values, rollouts, advantages, exploration_.explored(), next,
+                       exploration_.Decisions(state_.next_iteration));
   const double left = (config_.run.iterations - iteration - 1) * (Elapsed() - elapsed_before_) /
                       std::max(1, iteration + 1 - first_iteration_);
   progress_.Step(iteration, values, left);
@@ -321,6 +315,7 @@ void Coordinator::SaveCheckpoint() {
   state_.useful_steps = dispatch_.ledger().useful_steps();
   state_.all_steps = dispatch_.ledger().all_steps();
   state_.elapsed_seconds = Elapsed();
+  exploration_.Save(state_);
   SaveRunState(state_, folder);
   CommitCheckpoint(record_.directory(), step, config_.checkpoint.keep);
   last_checkpoint_ = step;

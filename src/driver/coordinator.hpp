@@ -9,6 +9,7 @@
 
 #include "config/config.hpp"
 #include "driver/dispatch.hpp"
+#include "driver/exploration.hpp"
 #include "driver/resources.hpp"
 #include "plan/iteration_plan.hpp"
 #include "plan/prompt_sampler.hpp"
@@ -22,8 +23,9 @@ namespace spotlight {
 class Coordinator {
  public:
   // `state`: of a checkpoint, or a new run's. Weights of version state.next_iteration must be published.
+  // recording: the run whose exploration is replayed; null: none.
   Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record, RunState state,
-              int trainers);
+              int trainers, const Recording* recording);
 
   // Iterations until the last, the time limit or a stop signal; then the final evaluation, checkpoint and export.
   // Returns kExitFinished or kExitStopped. Throws RunFailed, FileError.
@@ -34,11 +36,12 @@ class Coordinator {
 
   void RunIteration();
   void RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation);
-  Advantages ScoreRollouts(const std::vector<Sample>& rollouts, Values& values) const;
+  Advantages ScoreRollouts(const std::vector<Sample>& rollouts, Values& values);
   Trained TrainPhase(const std::vector<Sample>& rollouts, const Advantages& advantages, IterationPlan& next,
                      Values& values);
   void Publish(Trained& trained);
-  void Record(const std::vector<Sample>& rollouts, const Advantages& advantages, Values values);
+  void Record(const std::vector<Sample>& rollouts, const Advantages& advantages, const IterationPlan& next,
+              Values values);
   void FinalEvaluation();
   void RecordEvaluation(const Evaluation& evaluation, Values& values);
   void SaveCheckpoint();
@@ -54,6 +57,7 @@ class Coordinator {
   RunRecord& record_;
   RunState state_;
   PromptSampler prompt_sampler_;
+  Exploration exploration_;
   Progress progress_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   double elapsed_before_;

@@ -50,6 +50,7 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
 
 void Dispatch::StartTraining(Train train) {
   trained_.reset();
+  trained_metrics_.clear();
   trainers_left_ = 0;
   for (auto& [rank, trainer] : trainers_) {
     if (!trainer.leads) continue;
@@ -177,6 +178,7 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
   } else if (auto* push = std::get_if<Push>(&message)) {
+    if (!trainers_.contains(push->rank) && push->times.requests > 0) times_.push_back(push->times);
     ledger_.AddSteps(work_.Accept(std::move(*push), Now()), 0);
   } else if (auto* commit = std::get_if<CommitStates>(&message)) {
     work_.Accept(std::move(*commit), Now());
@@ -267,8 +269,8 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     if (!std::exchange(rank.called, false)) return Wait{kParkedMilliseconds};
     return Activate{};
   }
-  const auto explores = [this](int other) { return Explores(static_cast<std::uint32_t>(other)); };
-  if (std::optional<Work> work = work_.Lease(pull, roster_.Leaders(), explores, Now())) return *std::move(work);
+  const auto takes = [this](RequestKind kind, int other) { return Takes(kind, static_cast<std::uint32_t>(other)); };
+  if (std::optional<Work> work = work_.Lease(pull, roster_.Leaders(), takes, Now())) return *std::move(work);
   if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end() && !trainer->second.tasks.empty()) {
     Message task = std::move(trainer->second.tasks.front());
     trainer->second.tasks.pop_front();
@@ -277,9 +279,11 @@ Message Dispatch::AnswerPull(const Pull& pull) {
   return Wait{kWaitMilliseconds, static_cast<std::uint32_t>(work_.degree())};
 }
 
-// With no spot rank the trainers explore before they train; and what is left of a fixed budget, after it.
-bool Dispatch::Explores(std::uint32_t rank) const {
-  return !trainers_.contains(rank) || parts_.role == Role::kAll || roster_.explorers() == 0;
+// With no spot rank the trainers explore what must be explored before they train; and what is left of it, after that.
+bool Dispatch::Takes(RequestKind kind, std::uint32_t rank) const {
+  const bool spot = !trainers_.contains(rank);
+  if (kind != RequestKind::kExplore) return !spot || config_.ranks.spot_rollouts;
+  return spot || (config_.explore.Awaited() && (parts_.role == Role::kAll || roster_.explorers() == 0));
 }
 
 void Dispatch::AcceptGiveBack(const GiveBack& message) {
@@ -290,14 +294,16 @@ void Dispatch::AcceptGiveBack(const GiveBack& message) {
 }
 
 void Dispatch::AcceptTrained(Trained trained) {
-  // All report the same metrics, one has pushed the weights.
   if (trainers_left_ == 0) return;
+  // All report the same of what was learnt, and one that it has pushed the weights.
+  trained_metrics_.merge(trained.metrics);
   if (--trainers_left_ > 0) return;
   for (const bool ema : {false, true}) {
     std::optional<std::vector<float>> values = pushed_.Take(trained.next_version, ema);
     SPOTLIGHT_REQUIRE(values || (ema && config_.train.ema_decay == 0), "training ended without its weights");
     if (values) (ema ? trained.ema_weights : trained.weights) = std::move(*values);
   }
+  trained.metrics = std::move(trained_metrics_);
   trained_ = std::move(trained);
 }
 

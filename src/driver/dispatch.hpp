@@ -65,6 +65,8 @@ class Dispatch {
   std::size_t CountDone(RequestKind kind) const { return work_.CountDone(kind); }
   int Cancel(RequestKind kind) { return work_.Cancel(kind); }
   std::vector<Sample> Take(RequestKind kind) { return work_.Take(kind); }
+  // Of the batches that spot ranks finished since the last call.
+  std::vector<BatchTimes> TakeTimes() { return std::exchange(times_, {}); }
 
   // Gives every trainer the iteration's samples; TakeTrained has the result when all are done.
   void StartTraining(Train train);
@@ -119,7 +121,7 @@ class Dispatch {
   Published* FindPublished(const WeightKey& key);
   Message AnswerFind(const FindWeights& find);
   Message AnswerFetch(const FetchWeights& fetch);
-  bool Explores(std::uint32_t rank) const;
+  bool Takes(RequestKind kind, std::uint32_t rank) const;
 
   const Config& config_;
   std::uint64_t run_id_;
@@ -127,8 +129,10 @@ class Dispatch {
   Parts parts_;
   std::map<std::uint32_t, TrainerState> trainers_;
   WorkQueue work_;
+  std::vector<BatchTimes> times_;
   std::optional<Trained> trained_;
-  int trainers_left_ = 0;  // that have not finished Train
+  std::map<std::string, double> trained_metrics_;  // reported so far
+  int trainers_left_ = 0;                          // that have not finished Train
   double start_;
   int savers_left_ = 0;  // trainers that have not finished Save
   bool finishing_ = false;

@@ -44,8 +44,12 @@ void PrintIteration(const CommandLine& command, const Config& config, const Reso
   LogLine(fmt::format("{}: one iteration, whatever the number of ranks", command.input));
   LogLine(fmt::format("  rollout      {} prompts x {} images = {} images of {} steps", config.group.prompts,
                       config.group.images, images, config.sampler.steps));
-  LogLine(fmt::format("  explore      {} prompts x {} seeds = {} images, for the next iteration", config.group.prompts,
-                      config.explore.seeds, config.explore.seeds * config.group.prompts));
+  const ExploreConfig& explore = config.explore;
+  LogLine(fmt::format("  explore      {} prompts x {} seeds = {} images, {}", config.group.prompts, explore.seeds,
+                      explore.seeds * config.group.prompts,
+                      explore.when == ExploreConfig::When::kCritical ? "of which the kept ones are the rollouts"
+                      : explore.Awaited()                            ? "for the next iteration"
+                                          : "for the next iteration, or as many as fit beside training"));
   LogLine(fmt::format(
       "  train        {} images x {} window steps = {} pairs; {} updates of {} pairs in micro-batches of {}", images,
       config.sampler.window_size, pairs, config.train.updates, pairs / config.train.updates, config.train.micro_batch));
@@ -181,8 +185,13 @@ void PrintTimes(const Config& config, const Resources& resources, const Times& t
   const int images = config.group.prompts * config.group.images;
   const double evaluations = config.eval.every > 0 ? 1.0 / config.eval.every : 0;
   const double evaluated = static_cast<double>(resources.eval.prompts.size()) * config.eval.seeds;
-  const double rollout_work = images * times.image, train_work = images * config.sampler.window_size * times.pair;
-  const double explore_work = config.explore.seeds * config.group.prompts * times.image;
+  const bool critical = config.explore.when == ExploreConfig::When::kCritical && config.explore.seeds > 0;
+  const int rolled_out = critical ? config.group.prompts * config.explore.seeds : images;
+  const double rollout_work = rolled_out * times.image, train_work = images * config.sampler.window_size * times.pair;
+  // What must be done whole; what only fills the time of training costs none.
+  const double explore_work = config.explore.Overlaps() && config.explore.Awaited()
+                                  ? config.explore.seeds * config.group.prompts * times.image
+                                  : 0;
   const double evaluate_work = evaluated * evaluations * times.image * config.eval.steps / config.sampler.steps;
   const double all_work = rollout_work + train_work + explore_work + evaluate_work;
   LogLine(

@@ -29,6 +29,7 @@
 #include "io/tensor_store_folder.hpp"
 #include "kernels/fingerprint.hpp"
 #include "kernels/runtime.hpp"
+#include "record/recording.hpp"
 #include "record/run_directory.hpp"
 
 namespace spotlight {
@@ -42,27 +43,29 @@ std::string StorePath(const Config& config) {
   return config.store.path.empty() ? config.run.directory + "/store" : config.store.path;
 }
 
-// Paths may change on resume, what is read through them may not.
-void RequireSameContents(const RunState& state, const Resources& resources, const Config& config) {
+// Paths may change on resume and in a replay, what is read through them may not.
+void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
+                         const Config& config) {
   const std::map<std::string, std::string> paths = {
       {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
       {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
       {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
   std::string changed;
-  for (const auto& [key, hash] : state.contents) {
+  for (const auto& [key, hash] : contents) {
     const auto found = resources.contents.find(key);
     if (found != resources.contents.end() && found->second == hash) continue;
     changed += fmt::format("{}{} ({})", changed.empty() ? "" : ", ", key, paths.at(key));
   }
   if (changed.empty()) return;
-  throw UserError("a resumed run must read the same files, but the contents have changed since it began: " + changed +
-                  ". Restore them, or start a new run in another directory");
+  throw UserError("a run that is resumed or replayed must read the same files, but the contents have changed since: " +
+                  changed + ". Restore them, or start a new run in another directory");
 }
 
 // What this run starts from.
 struct Start {
   Config config;
   std::optional<Restart> restart;
+  std::optional<Recording> recording;  // that is replayed
   RunState state;
 };
 
@@ -73,9 +76,12 @@ Start PrepareStart(const CommandLine& command) {
     start.state = LoadRunState(start.restart->checkpoint());
     start.config = ResumedConfig(command, start.state.input, start.restart->directory);
     ++start.state.restarts;
+  } else if (!command.replay.empty()) {
+    start.config = ReplayedConfig(ReadRecording(command.replay), command.input, command.overrides);
   } else {
     start.config = ReadInput(command.input, command.overrides);
   }
+  if (!start.config.explore.replay.empty()) start.recording = ReadRecording(start.config.explore.replay);
   CheckConfig(start.config);
   return start;
 }
@@ -210,7 +216,8 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   dispatch->Publish({start.state.next_iteration, false}, std::move(state.weights));
   if (!state.ema.empty()) dispatch->Publish({start.state.next_iteration, true}, std::move(state.ema));
   state = {};  // the moments are the trainers' matter
-  Coordinator coordinator(config, resources, *dispatch, record, start.state, world.trainers());
+  Coordinator coordinator(config, resources, *dispatch, record, start.state, world.trainers(),
+                          start.recording ? &*start.recording : nullptr);
   int code = kExitFinished;
   try {
     code = coordinator.Run();
@@ -282,7 +289,8 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   const std::vector<PassGroup> groups = PlanPassGroups(start.config, world);
   StartKernels(ThreadsPerRank(start.config, world));
   const Resources resources = LoadResources(start.config);
-  if (start.restart) RequireSameContents(start.state, resources, start.config);
+  if (start.restart) RequireSameContents(start.state.contents, resources, start.config);
+  if (start.recording) RequireSameContents(start.recording->contents, resources, start.config);
   start.state.contents = resources.contents;
   OptimizerState state;
   if (world.role() != Role::kExplorer) state = StartState(start, resources);
@@ -293,7 +301,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   std::string address;
   std::unique_ptr<NetworkServer> network;
   if (coordinates) {
-    directory = RunDirectory(start.config, command.input);
+    directory = RunDirectory(start.config, command.input.empty() ? "replay" : command.input);
     if (!start.restart) CreateRunDirectory(directory);
     std::filesystem::create_directories(directory + "/logs");
     if (world.size() > 1) {

@@ -59,7 +59,7 @@ void Roster::Report(const Pull& pull, double now) {
     }
     Bill(member, Use::kIdle, now - rank.billed_until - busy);
     rank.billed_until = now;
-    rank.leads = member == pull.rank;
+    rank.group = member == pull.rank ? static_cast<int>(pull.members.size()) : 0;
   }
 }
 
@@ -87,9 +87,17 @@ int Roster::explorers() const {
 std::vector<int> Roster::Leaders() const {
   std::vector<int> leaders;
   for (const auto& [number, rank] : ranks_) {
-    if (rank.leads && !rank.parked) leaders.push_back(static_cast<int>(number));
+    if (rank.group > 0 && !rank.parked) leaders.push_back(static_cast<int>(number));
   }
   return leaders;
+}
+
+std::vector<int> Roster::Slots() const {
+  std::vector<int> sizes;
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.role == Role::kExplorer && rank.group > 0 && !rank.parked) sizes.push_back(rank.group);
+  }
+  return sizes;
 }
 
 bool Roster::CallParked() {

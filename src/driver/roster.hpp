@@ -22,7 +22,7 @@ struct RosterRank {
   std::uint32_t process = 0;
   bool parked = false;  // waits without work
   bool called = false;  // parked, and to be woken at its next pull
-  bool leads = false;   // has pulled: speaks for its group
+  int group = 0;        // ranks that it speaks for, as the last pull said; 0: it does not lead
   double arrived = 0;
   double billed_until = 0;
 };
@@ -45,6 +45,8 @@ class Roster {
   // Spot ranks that compute, and ranks of a role that ask for work.
   int explorers() const;
   std::vector<int> Leaders() const;
+  // Sizes of the spot ranks' groups.
+  std::vector<int> Slots() const;
   // Calls the first parked rank that is not called yet. False: there is none.
   bool CallParked();
 

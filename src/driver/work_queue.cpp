@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
+#include "io/elements.hpp"
 #include "schedule/membership.hpp"
 
 namespace spotlight {
@@ -18,7 +21,9 @@ constexpr double kFirstLease = 600;     // seconds: the first batch also loads w
 constexpr double kExpirySeconds = 0.5;  // between two looks for expired leases
 constexpr double kStraggler = 3;        // a lease so many times older than usual is given out once more
 
-// Whether the parts of a state are those of its steps.
+bool AllFinite(const std::vector<float>& values) { return FindNotFinite(values) == values.size(); }
+
+// Whether the parts of a state are those of its steps, and numbers.
 bool Fits(const Request& request, const DenoiseState& state) {
   const std::uint32_t begin = std::min(state.steps, request.window_begin),
                       end = std::min(state.steps, request.window_end);
@@ -26,12 +31,13 @@ bool Fits(const Request& request, const DenoiseState& state) {
   const std::size_t log_probs = rollout ? end - begin : 0;
   const std::size_t rows = rollout ? log_probs + (state.steps >= request.window_end ? 1 : 0) : 0;
   return !state.latents.empty() && state.log_probs.size() == log_probs &&
-         state.trajectory.size() == rows * state.latents.size();
+         state.trajectory.size() == rows * state.latents.size() && AllFinite(state.latents);
 }
 
 // What a request is, whatever its id and lease.
 auto ContentOf(const Request& r) {
-  return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end);
+  return std::make_tuple(r.kind, r.iteration, r.prompt_index, r.seed, r.weight_version, r.window_begin, r.window_end,
+                         r.real_steps);
 }
 
 }  // namespace
@@ -79,17 +85,17 @@ std::uint32_t WorkQueue::StepsOf(RequestKind kind) const {
   return static_cast<std::uint32_t>(kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps);
 }
 
-std::optional<Work> WorkQueue::Lease(const Pull& pull, std::vector<int> leaders,
-                                     const std::function<bool(int)>& explores, double now) {
+std::optional<Work> WorkQueue::Lease(const Pull& pull, const std::vector<int>& leaders,
+                                     const std::function<bool(RequestKind, int)>& takes, double now) {
   const std::uint32_t rank = pull.rank, capacity = pull.capacity;
   const int worker = static_cast<int>(rank);
   for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
-    if (queue_.Done(kind) || (kind == RequestKind::kExplore && !explores(worker))) continue;
-    // Exploration is last, so who does not explore may be dropped from the list for good.
-    if (kind == RequestKind::kExplore) std::erase_if(leaders, [&](int other) { return !explores(other); });
+    if (queue_.Done(kind) || !takes(kind, worker)) continue;
+    std::vector<int> takers = leaders;
+    std::erase_if(takers, [&](int other) { return !takes(kind, other); });
     const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
     const std::size_t size =
-        std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, leaders));
+        std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, takers));
     const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
                                                 static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
     std::vector<Request> requests;
@@ -143,6 +149,13 @@ double WorkQueue::Accept(Push push, double now) {
   double steps = 0;
   for (Sample& sample : push.samples) {
     if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;
+    if (!std::isfinite(sample.reward) || !AllFinite(sample.latents) || !AllFinite(sample.log_probs)) {
+      LogWarning(fmt::format("rank {} made a sample that is not finite ({}); it is left out", sample.rank,
+                             RequestName(sample.request)));
+      sample.reward = std::numeric_limits<double>::quiet_NaN();  // no group or selection counts it
+      samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));
+      continue;
+    }
     steps += StepsOf(sample.request.kind);
     if (store_ != nullptr && !sample.request.keep_image) store_->CommitSample(sample);
     samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));

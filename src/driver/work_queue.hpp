@@ -39,10 +39,10 @@ class WorkQueue {
   // Finished samples of a kind since the last call, in the order of their request ids.
   std::vector<Sample> Take(RequestKind kind);
 
-  // A batch for the worker that pulls, if there is one. leaders: all workers that pull; explores: which of them may
-  // explore.
-  std::optional<Work> Lease(const Pull& pull, std::vector<int> leaders, const std::function<bool(int)>& explores,
-                            double now);
+  // A batch for the worker that pulls, if there is one. leaders: all workers that pull; takes: which of them may do
+  // requests of a kind.
+  std::optional<Work> Lease(const Pull& pull, const std::vector<int>& leaders,
+                            const std::function<bool(RequestKind, int)>& takes, double now);
   // Keeps what counts of a worker's results: nothing that was cut, fenced or is done already. Returns the denoising
   // steps of what it kept.
   double Accept(Push push, double now);

@@ -44,14 +44,16 @@ class Worker::Border : public StepBorder {
 
   void At(int steps, const States& states) override {
     Failpoint("denoise.step");
+    if (requests_[0].kind == RequestKind::kExplore) Failpoint("explore.step");
     worker_.step_seconds_ = Now() - last_;
     worker_.sample_steps_ += requests_.size();
     const auto commit = [&] {
-      if (committed_ == steps) return;
+      if (committed_ == steps || !states) return;  // nothing new, or nothing to go on from
       const double start = Now();
       if (worker_.leads()) {
         Failpoint("commit.begin");
-        const CommitStates message{worker_.rank_, requests_, states()};
+        CommitStates message{worker_.rank_, requests_, states()};
+        DamagePoint("commit.latents", std::as_writable_bytes(std::span(message.states[0].latents)));
         lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
         Failpoint("commit.posted");
       }
@@ -221,14 +223,17 @@ void Worker::TrainIteration(const Lines& lines, const Train& train) {
   if (pushes) {
     const MessageCall call = [&](const Message& message) { return Call(lines.shared, message); };
     Failpoint("train.push");
+    const double start = Now();
     PushInPieces(call, trained.next_version, false, weights);
     PushInPieces(call, trained.next_version, true, ema);
+    trained.metrics["time_push_s"] = Now() - start;
   }
   Call(lines.shared, std::move(trained));
 }
 
 void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
+  Failpoint("weights.wanted");
   if (exchange_) exchange_->Withdraw();  // Load lets go of what is served
   // By its own line: the others of the group may wait for it, to share what it fetches.
   weights_.Load(key, [&](std::span<float> values) {
@@ -253,7 +258,7 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
   FetchMissingWeights(lines.own, key);
   const TextList list = first.kind == RequestKind::kEvaluate ? TextList::kEval : TextList::kTrain;
   FetchMissingPrompts(lines.own, list, requests);
-  Push push{rank_, {}};
+  Push push{rank_, {}, {}};
   {
     const Stopwatch stopwatch(busy_seconds_, UseOf(first.kind));
     const ConditionedPrompts& prompts = list == TextList::kEval ? eval_ : train_;
@@ -261,17 +266,24 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
     std::vector<Denoised> denoised =
         sampler_.Denoise(weights_.Of(key), requests, prompts, group_, work.states, at_border_ ? &border : nullptr);
     sample_steps_ += requests.size();  // the last step has no border
+    push.times = sampler_.times();
     const ImageShape shape = sampler_.image_shape();
     for (std::size_t i = 0; leads() && i < requests.size(); ++i) {
       Sample sample{.request = requests[i], .rank = push.rank};
+      const double decoding = Now();
       Image image = resources_.model.decoder->Decode(denoised[i].latents, shape.height, shape.width);
+      const double scoring = Now();
       RewardScore score = resources_.reward->Score(prompts.prompts[requests[i].prompt_index], image);
+      push.times.decode_seconds += scoring - decoding;
+      push.times.reward_seconds += Now() - scoring;
       sample.reward = score.total;
       sample.terms = std::move(score.terms);
       sample.latents = std::move(denoised[i].trajectory);
       sample.log_probs = std::move(denoised[i].log_probs);
       sample.steps = std::move(denoised[i].steps);
       if (requests[i].keep_image) sample.image = std::move(image);
+      DamagePoint("sample.reward", std::as_writable_bytes(std::span(&sample.reward, 1)));
+      DamagePoint("sample.latents", std::as_writable_bytes(std::span(sample.latents)));
       push.samples.push_back(std::move(sample));
     }
   }

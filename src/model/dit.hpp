@@ -16,6 +16,7 @@
 #include "base/sequence_group.hpp"
 #include "model/dit_layout.hpp"
 #include "model/rope.hpp"
+#include "model/step_cache.hpp"
 
 namespace spotlight {
 
@@ -32,6 +33,7 @@ struct DitInput {
   // Ranks that run this pass together; null: this one alone. `image`, `text` and the velocity are then this rank's
   // shares of each sample, ShareOf(tokens, index, size). The degree divides the heads.
   SequenceGroup* group = nullptr;
+  StepReuse reuse;  // of earlier passes' results, for all or some samples; without `text_mask` and without `keep`
 
   Index batch() const { return static_cast<Index>(text_tokens.size()); }
   Index image_tokens() const;
@@ -79,7 +81,13 @@ class Dit {
   const DitActivations& activations() const { return *activations_; }
 
  private:
-  void ForwardEmbedding(Parameters& parameters, const DitInput& input);
+  void EmbedLevels(Parameters& parameters, const DitInput& input);
+  void EmbedImage(Parameters& parameters, const DitInput& input);
+  void EmbedText(Parameters& parameters, const DitInput& input);
+  void ForwardBlocks(Parameters& parameters, const DitInput& input);
+  void ForwardReusing(Parameters& parameters, const DitInput& input);
+  void Narrow(const DitInput& input, const std::vector<Index>& samples);
+  void BlockModulation(int block, Parameters& parameters, Index levels);
   void ForwardBlock(int block, Parameters& parameters, const DitInput& input);
   void Attention(int block, const DitInput& input);
   void BackwardBlock(int block, Parameters& parameters, const DitInput& input);

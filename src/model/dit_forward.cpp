@@ -5,6 +5,7 @@
 #include "kernels/activation.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/qk_rope.hpp"
+#include "kernels/step_cache.hpp"
 #include "model/dit.hpp"
 #include "model/dit_activations.hpp"
 
@@ -59,31 +60,23 @@ void Dit::ProjectText(Parameters& parameters, Index rows, const float* text, flo
 
 void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOptions& options, float* velocity) {
   const Index d = layout_->config().width();
-  const int layers = layout_->config().num_layers;
   SPOTLIGHT_REQUIRE(static_cast<Index>(input.level_index.size()) == input.batch() && input.batch() > 0,
                     "one noise level index a sample");
   DitActivations& act = *activations_;
   act.options = options;
   act.shards.Assign(input.group, input.text_tokens, std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
+  act.blocks.resize(options.keep && !options.recompute ? static_cast<std::size_t>(layout_->config().num_layers) : 1);
+  EmbedLevels(parameters, input);
+  EmbedImage(parameters, input);
+  if (input.reuse.cache == nullptr) {
+    EmbedText(parameters, input);
+    ForwardBlocks(parameters, input);
+  } else {
+    SPOTLIGHT_REQUIRE(!options.keep && input.text_mask == nullptr, "what is reused has no gradient, and no mask");
+    ForwardReusing(parameters, input);
+  }
   const TokenRows images = act.shards.rows(Stream::kImage);
-  const Index rows = images.rows(), text_rows = act.shards.rows(Stream::kText).rows();
-  act.blocks.resize(options.keep && !options.recompute ? static_cast<std::size_t>(layers) : 1);
-  if (options.recompute) {
-    act.image_inputs.resize(static_cast<std::size_t>(layers));
-    act.text_inputs.resize(static_cast<std::size_t>(layers));
-  }
-  ForwardEmbedding(parameters, input);
-  for (int i = 0; i < layers; ++i) {
-    if (options.keep && options.recompute) {
-      Buffer& image_input = act.image_inputs[static_cast<std::size_t>(i)];
-      Buffer& text_input = act.text_inputs[static_cast<std::size_t>(i)];
-      image_input.Resize(rows * d);
-      text_input.Resize(text_rows * d);
-      CopyFloats(act.image.data(), image_input.data(), rows * d);
-      CopyFloats(act.text.data(), text_input.data(), text_rows * d);
-    }
-    ForwardBlock(i, parameters, input);
-  }
+  const Index rows = images.rows();
   for (Buffer* buffer : {&act.final_mean, &act.final_rstd}) buffer->Resize(rows);
   act.normed_out.Resize(rows * d);
   // Here the scale comes first, unlike in the blocks.
@@ -94,32 +87,130 @@ void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOption
   act.linear.Forward(layout_->proj_out, parameters.Use(DitLayout::kStem), 0, rows, act.normed_out.data(), velocity);
 }
 
-void Dit::ForwardEmbedding(Parameters& parameters, const DitInput& input) {
-  const TransformerConfig& config = layout_->config();
-  const Index d = config.width(), levels = static_cast<Index>(input.levels.size());
+void Dit::EmbedLevels(Parameters& parameters, const DitInput& input) {
+  const Index d = layout_->config().width(), levels = static_cast<Index>(input.levels.size());
   DitActivations& act = *activations_;
-  const Index rows = act.shards.rows(Stream::kImage).rows(), text_rows = act.shards.rows(Stream::kText).rows();
-  UpdateRope(config, input, act.rope);
+  UpdateRope(layout_->config(), input, act.rope);
   act.level_index = input.level_index;
   if (parameters.modulation != nullptr) {
     for (int& index : act.level_index)
       index = parameters.modulation->Row(input.levels[static_cast<std::size_t>(index)]);
     act.final_modulation = parameters.modulation->Final();
-  } else {
-    const PartMemory time = parameters.Use(layout_->time_part());
-    act.time.Forward(*layout_, time, input.levels, act.linear);
-    act.final_modulation_values.Resize(levels * 2 * d);
-    act.linear.Forward(layout_->norm_out, time, 0, levels, act.time.temb_act.data(),
-                       act.final_modulation_values.data());
-    act.final_modulation = act.final_modulation_values.data();
+    return;
   }
-  act.image.Resize(rows * d);
+  const PartMemory time = parameters.Use(layout_->time_part());
+  act.time.Forward(*layout_, time, input.levels, act.linear);
+  act.final_modulation_values.Resize(levels * 2 * d);
+  act.linear.Forward(layout_->norm_out, time, 0, levels, act.time.temb_act.data(), act.final_modulation_values.data());
+  act.final_modulation = act.final_modulation_values.data();
+}
+
+void Dit::EmbedImage(Parameters& parameters, const DitInput& input) {
+  DitActivations& act = *activations_;
+  const Index rows = act.shards.rows(Stream::kImage).rows();
+  act.image.Resize(rows * layout_->config().width());
   act.linear.Forward(layout_->image_in, parameters.Use(DitLayout::kStem), 0, rows, input.image, act.image.data());
-  act.text.Resize(text_rows * d);
+}
+
+void Dit::EmbedText(Parameters& parameters, const DitInput& input) {
+  DitActivations& act = *activations_;
+  const Index rows = act.shards.rows(Stream::kText).rows(), d = layout_->config().width();
+  act.text.Resize(rows * d);
   if (input.projected_text != nullptr) {
-    CopyFloats(input.projected_text, act.text.data(), text_rows * d);
+    CopyFloats(input.projected_text, act.text.data(), rows * d);
   } else {
-    ProjectText(parameters, text_rows, input.text, act.text.data());
+    ProjectText(parameters, rows, input.text, act.text.data());
+  }
+}
+
+void Dit::ForwardBlocks(Parameters& parameters, const DitInput& input) {
+  DitActivations& act = *activations_;
+  const bool inputs_kept = act.options.keep && act.options.recompute;
+  const auto layers = static_cast<std::size_t>(layout_->config().num_layers);
+  if (inputs_kept) {
+    act.image_inputs.resize(layers);
+    act.text_inputs.resize(layers);
+  }
+  for (std::size_t i = 0; i < layers; ++i) {
+    for (auto [stream, inputs] : {std::pair(&act.image, &act.image_inputs), std::pair(&act.text, &act.text_inputs)}) {
+      if (!inputs_kept) continue;
+      (*inputs)[i].Resize(stream->size());
+      CopyFloats(stream->data(), (*inputs)[i].data(), stream->size());
+    }
+    ForwardBlock(static_cast<int>(i), parameters, input);
+  }
+}
+
+// From the embedded image to the stream after all blocks, of which only some are computed (model/step_cache.hpp).
+void Dit::ForwardReusing(Parameters& parameters, const DitInput& input) {
+  using Gate = StepCache::Gate;
+  StepCache& cache = *input.reuse.cache;
+  DitActivations& act = *activations_;
+  const Index d = layout_->config().width(), size = act.image.size();
+  int first = 0;  // of the blocks that a sample may do without
+  if (cache.gate() == Gate::kInput) {
+    const TokenRows rows = act.shards.rows(Stream::kImage);
+    for (Buffer* buffer : {&act.final_mean, &act.final_rstd}) buffer->Resize(rows.rows());
+    BlockModulation(0, parameters, static_cast<Index>(input.levels.size()));
+    const float* modulation = act.block(0).image.modulation;
+    LayerNormModulateForward(rows, d, kNormEps, act.image.data(), ModulationPart(modulation, 0, d, act.level_index),
+                             ModulationPart(modulation, 1, d, act.level_index), cache.Indicator(size),
+                             act.final_mean.data(), act.final_rstd.data());
+  } else if (cache.gate() == Gate::kFirstBlock) {
+    float* indicator = cache.Indicator(size);
+    CopyFloats(act.image.data(), indicator, size);
+    EmbedText(parameters, input);
+    ForwardBlock(first++, parameters, input);
+    Subtract(size, act.image.data(), indicator, indicator);
+  }
+  const std::vector<Index> computed = cache.Choose(act.shards, d, input.reuse.compute);
+  cache.Before(computed, act.image);
+  if (!computed.empty()) {
+    if (first == 0) EmbedText(parameters, input);
+    const std::vector<int> level_index = act.level_index;
+    const bool some = static_cast<Index>(computed.size()) < input.batch();
+    if (some) Narrow(input, computed);
+    for (int i = first; i < layout_->config().num_layers; ++i) ForwardBlock(i, parameters, input);
+    if (some) {
+      act.level_index = level_index;
+      act.shards.Assign(input.group, input.text_tokens,
+                        std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
+    }
+  }
+  cache.After(act.shards.rows(Stream::kImage), d, computed, act.image);
+}
+
+// The running streams of `samples` alone, in ascending order.
+void Dit::Narrow(const DitInput& input, const std::vector<Index>& samples) {
+  DitActivations& act = *activations_;
+  const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
+  const Index d = layout_->config().width();
+  if (text.rows() > 0) KeepRows(act.text, text, d, samples);
+  if (image.rows() > 0) KeepRows(act.image, image, d, samples);
+  std::vector<Index> text_tokens;
+  std::vector<int> level_index;
+  for (const Index sample : samples) {
+    text_tokens.push_back(input.text_tokens[static_cast<std::size_t>(sample)]);
+    level_index.push_back(act.level_index[static_cast<std::size_t>(sample)]);
+  }
+  act.level_index = level_index;
+  act.shards.Assign(input.group, text_tokens, std::vector<Index>(samples.size(), input.image_tokens()));
+}
+
+void Dit::BlockModulation(int block_index, Parameters& parameters, Index levels) {
+  DitActivations& act = *activations_;
+  BlockActivations& block = act.block(block_index);
+  if (parameters.modulation != nullptr) {
+    block.text.modulation = parameters.modulation->Block(block_index, Stream::kText);
+    block.image.modulation = parameters.modulation->Block(block_index, Stream::kImage);
+    return;
+  }
+  const BlockLayout& layout = layout_->blocks[static_cast<std::size_t>(block_index)];
+  const PartMemory memory = parameters.Use(layout_->modulation_part(block_index));
+  for (auto [stream, s] : {std::pair(&layout.text, &block.text), std::pair(&layout.image, &block.image)}) {
+    s->modulation_values.Resize(levels * 6 * layout_->config().width());
+    act.linear.Forward(stream->modulation, memory, 0, levels, act.time.temb_act.data(), s->modulation_values.data());
+    s->modulation = s->modulation_values.data();
   }
 }
 
@@ -129,22 +220,10 @@ void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& 
   DitActivations& act = *activations_;
   BlockActivations& block = act.block(block_index);
   const Index d = config.width(), heads = config.num_attention_heads, head = config.attention_head_dim;
-  const Index levels = static_cast<Index>(input.levels.size());
   const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
   const bool text_used = TextBranchUsed(block_index), alone = act.shards.ranks() == 1;
 
-  if (parameters.modulation != nullptr) {
-    block.text.modulation = parameters.modulation->Block(block_index, Stream::kText);
-    block.image.modulation = parameters.modulation->Block(block_index, Stream::kImage);
-  } else {
-    const PartMemory modulation = parameters.Use(layout_->modulation_part(block_index));
-    for (auto [stream, s] : {std::pair(&layout.text, &block.text), std::pair(&layout.image, &block.image)}) {
-      s->modulation_values.Resize(levels * 6 * d);
-      act.linear.Forward(stream->modulation, modulation, 0, levels, act.time.temb_act.data(),
-                         s->modulation_values.data());
-      s->modulation = s->modulation_values.data();
-    }
-  }
+  BlockModulation(block_index, parameters, static_cast<Index>(input.levels.size()));
   const PartMemory memory = parameters.Use(layout_->block_part(block_index));
   const float lora_scale = parameters.lora_scale;
   const auto linear = [&](const AdaptedLinear& layer, Index rows, const Buffer& x, Buffer& y) {

@@ -65,6 +65,7 @@ void GuidedVelocity::Forward(Parameters& parameters, const VelocityInput& input,
   SPOTLIGHT_REQUIRE(input_.batch() == batch * branches(), "one text a sample, given by SetTexts");
   input_.images = {input.image_shape};
   input_.levels = input.levels;
+  input_.reuse = input.reuse;
   input_.level_index.clear();
   for (const int level : input.level_index) {
     input_.level_index.insert(input_.level_index.end(), static_cast<std::size_t>(branches()), level);

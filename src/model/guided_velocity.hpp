@@ -27,6 +27,7 @@ struct VelocityInput {
   const float* latents = nullptr;  // [B, S, C] kernel memory
   std::vector<float> levels;       // distinct sigmas
   std::vector<int> level_index;    // [B]
+  StepReuse reuse;                 // its cache was started with `samples(B)`
 };
 
 class GuidedVelocity {
@@ -52,6 +53,8 @@ class GuidedVelocity {
 
   const DitLayout& layout() const { return dit_.layout(); }
   bool guided() const { return guidance_ > 1.0f; }
+  // The transformer's, of a batch of `batch`: each guidance branch is one, those of a sample are neighbours.
+  Index samples(Index batch) const { return batch * branches(); }
 
  private:
   Index channels() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/prompt.hpp"
 #include "base/random.hpp"
 
@@ -55,6 +56,18 @@ std::unique_ptr<Parameters> ModelWeights::OverBase(const float* adapter, float* 
 void ModelWeights::Load(const WeightKey& key, const Fetch& fetch) {
   if (Has(key)) return;
   if (entries_.size() == versions_) entries_.pop_back();  // first: old and new need not fit together
+  Entry entry = MakeEntry(key, fetch);
+  if (!IntactEntry(entry)) {
+    LogWarning(NameOf(key) + ": the copy that this node's ranks share is damaged; it is fetched again");
+    node_.Drop(NameOf(key));
+    entry = MakeEntry(key, fetch);
+    SPOTLIGHT_REQUIRE(IntactEntry(entry), NameOf(key) + " is damaged again");
+  }
+  entries_.push_front(std::move(entry));
+  DropOldNames(key.version);
+}
+
+ModelWeights::Entry ModelWeights::MakeEntry(const WeightKey& key, const Fetch& fetch) {
   const auto size = static_cast<std::size_t>(trained_layout().size());
   Entry entry{.key = key};
   if (lora()) {
@@ -74,8 +87,11 @@ void ModelWeights::Load(const WeightKey& key, const Fetch& fetch) {
     });
     entry.parameters = std::make_unique<ResidentParameters>(*layout_, *entry.storage);
   }
-  entries_.push_front(std::move(entry));
-  DropOldNames(key.version);
+  return entry;
+}
+
+bool ModelWeights::IntactEntry(const Entry& entry) {
+  return entry.blob.Intact() && (entry.storage == nullptr || entry.storage->Intact());
 }
 
 void ModelWeights::Put(const WeightKey& key, std::span<const float> trained) {
@@ -93,9 +109,7 @@ void ModelWeights::DropOldNames(std::uint64_t version) const {
 
 bool ModelWeights::Intact() const {
   return (modulation_ == nullptr || modulation_->Intact()) && (base_ == nullptr || base_->Intact()) &&
-         std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
-           return entry.blob.Intact() && (entry.storage == nullptr || entry.storage->Intact());
-         });
+         std::all_of(entries_.begin(), entries_.end(), IntactEntry);
 }
 
 bool ModelWeights::Has(const WeightKey& key) const {

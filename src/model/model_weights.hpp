@@ -44,8 +44,8 @@ class ModelWeights {
   // Writes all of a set's values [trained_layout().size()]; throws what cannot be had.
   using Fetch = std::function<void(std::span<float>)>;
   // The set `key` is here afterwards. Where all sets are taken the oldest goes. `fetch` is called only if no rank of
-  // the node has the set; it must not wait for ranks of this node, which may be waiting for it. What it throws is
-  // passed on.
+  // the node has the set, or if its copy is damaged; it must not wait for ranks of this node, which may be waiting for
+  // it. What it throws is passed on.
   void Load(const WeightKey& key, const Fetch& fetch);
   // Load of values that are here already.
   void Put(const WeightKey& key, std::span<const float> trained);
@@ -69,6 +69,8 @@ class ModelWeights {
     std::unique_ptr<Parameters> parameters;
   };
   void LoadBase();
+  Entry MakeEntry(const WeightKey& key, const Fetch& fetch);
+  static bool IntactEntry(const Entry& entry);
   void DropOldNames(std::uint64_t version) const;
   std::unique_ptr<Parameters> OverBase(const float* adapter, float* gradient) const;
 

@@ -1,12 +1,57 @@
 #include "plan/iteration_plan.hpp"
 
-#include <limits>
+#include <cmath>
 #include <map>
+#include <utility>
 
+#include "base/random.hpp"
+#include "plan/advantage.hpp"
 #include "plan/selection.hpp"
 #include "plan/window.hpp"
 
 namespace spotlight {
+namespace {
+
+constexpr std::uint64_t kControlStream = 0x636f6e74726f6cULL;
+
+// The seeds of a prompt that are kept out of a pool whose rewards are known; fewer than group/images if too few are
+// scored. which: of the plan's prompts. places: receives each kept seed's place in the pool.
+SeedChoice Select(const Config& config, const IterationPlan& plan, std::size_t which,
+                  const std::vector<std::uint64_t>& seeds, const std::vector<double>& rewards,
+                  std::vector<int>* places = nullptr) {
+  const std::uint64_t key = StreamKey({kControlStream, config.run.seed, plan.iteration, which});
+  const ControlledSeeds selected =
+      SelectSeedsWithControl(rewards, config.group.images, config.explore.select, config.explore.control, key);
+  const Moments pool = MomentsOf(rewards);
+  SeedChoice choice{.pool_mean = pool.mean, .pool_std = pool.std};
+  for (std::size_t i = 0; i < selected.kept.size(); ++i) {
+    const std::size_t place = static_cast<std::size_t>(selected.kept[i]);
+    choice.seeds.push_back(seeds[place]);
+    choice.explored.push_back(rewards[place]);
+    choice.control.push_back(selected.control[i]);
+  }
+  if (places != nullptr) *places = selected.kept;
+  return choice;
+}
+
+void AddFresh(SeedChoice& choice, std::uint64_t seed) {
+  choice.seeds.push_back(seed);
+  choice.explored.push_back(kUnknown);
+  choice.control.push_back(0);
+}
+
+Request RequestOf(RequestKind kind, const IterationPlan& plan, int prompt, std::uint64_t seed,
+                  std::uint64_t weight_version) {
+  return {.kind = kind,
+          .iteration = plan.iteration,
+          .prompt_index = static_cast<std::uint32_t>(prompt),
+          .seed = seed,
+          .weight_version = weight_version,
+          .window_begin = plan.window_begin,
+          .window_end = plan.window_end};
+}
+
+}  // namespace
 
 IterationPlan PlanIteration(const Config& config, const PromptSampler& sampler, std::uint32_t iteration) {
   IterationPlan plan{.iteration = iteration};
@@ -15,26 +60,23 @@ IterationPlan PlanIteration(const Config& config, const PromptSampler& sampler, 
       DrawWindowStart(config.run.seed, iteration, config.sampler.window_first, config.sampler.window_last);
   plan.window_begin = static_cast<std::uint32_t>(begin);
   plan.window_end = static_cast<std::uint32_t>(begin + config.sampler.window_size);
+  const bool critical = config.explore.seeds > 0 && config.explore.when == ExploreConfig::When::kCritical;
   SeedChoice fresh;
-  for (int i = 0; i < config.group.images; ++i) {
-    fresh.seeds.push_back(SeedName(iteration, static_cast<std::uint32_t>(i)));
-    fresh.explored.push_back(std::numeric_limits<double>::quiet_NaN());
+  for (int i = 0; i < (critical ? config.explore.seeds : config.group.images); ++i) {
+    AddFresh(fresh, SeedName(iteration, static_cast<std::uint32_t>(i)));
   }
   plan.groups.assign(plan.prompts.size(), fresh);
   return plan;
 }
 
-std::vector<Request> ExploreRequests(const Config& config, const IterationPlan& plan, std::uint64_t weight_version) {
+std::vector<Request> ExploreRequests(const IterationPlan& plan, int seeds, int real_steps,
+                                     std::uint64_t weight_version) {
   std::vector<Request> requests;
-  for (int i = 0; i < config.explore.seeds; ++i) {
+  for (int i = 0; i < seeds; ++i) {
     for (const int prompt : plan.prompts) {
-      requests.push_back({.kind = RequestKind::kExplore,
-                          .iteration = plan.iteration,
-                          .prompt_index = static_cast<std::uint32_t>(prompt),
-                          .seed = SeedName(plan.iteration, static_cast<std::uint32_t>(i)),
-                          .weight_version = weight_version,
-                          .window_begin = plan.window_begin,
-                          .window_end = plan.window_end});
+      requests.push_back(RequestOf(RequestKind::kExplore, plan, prompt,
+                                   SeedName(plan.iteration, static_cast<std::uint32_t>(i)), weight_version));
+      requests.back().real_steps = static_cast<std::uint32_t>(real_steps);
     }
   }
   return requests;
@@ -52,30 +94,40 @@ void ChooseSeeds(const Config& config, const std::vector<Sample>& explored, Iter
       seeds.push_back(seed);
       values.push_back(reward);
     }
-    SeedChoice choice;
-    for (const int index : SelectSeeds(values, config.group.images, config.explore.select)) {
-      choice.seeds.push_back(seeds[static_cast<std::size_t>(index)]);
-      choice.explored.push_back(values[static_cast<std::size_t>(index)]);
-    }
+    SeedChoice choice = Select(config, plan, p, seeds, values);
     for (int i = 0; static_cast<int>(choice.seeds.size()) < config.group.images; ++i) {
-      choice.seeds.push_back(SeedName(plan.iteration, static_cast<std::uint32_t>(config.explore.seeds + i)));
-      choice.explored.push_back(std::numeric_limits<double>::quiet_NaN());
+      AddFresh(choice, SeedName(plan.iteration, static_cast<std::uint32_t>(config.explore.seeds + i)));
     }
     plan.groups[p] = std::move(choice);
   }
+}
+
+void ChooseRollouts(const Config& config, std::vector<Sample>& rollouts, IterationPlan& plan) {
+  std::vector<Sample> kept;
+  std::size_t first = 0;
+  for (std::size_t p = 0; p < plan.groups.size(); ++p) {
+    const std::vector<std::uint64_t> seeds = plan.groups[p].seeds;
+    std::vector<double> rewards;
+    for (std::size_t i = 0; i < seeds.size(); ++i) rewards.push_back(rollouts[first + i].reward);
+    std::vector<int> places;
+    plan.groups[p] = Select(config, plan, p, seeds, rewards, &places);
+    // Those that have no reward fill up the group, which is of one size; nobody trains on them.
+    for (std::size_t i = 0; static_cast<int>(places.size()) < config.group.images; ++i) {
+      if (std::isfinite(rewards[i])) continue;
+      places.push_back(static_cast<int>(i));
+      AddFresh(plan.groups[p], seeds[i]);
+    }
+    for (const int place : places) kept.push_back(std::move(rollouts[first + static_cast<std::size_t>(place)]));
+    first += seeds.size();
+  }
+  rollouts = std::move(kept);
 }
 
 std::vector<Request> RolloutRequests(const IterationPlan& plan, std::uint64_t weight_version) {
   std::vector<Request> requests;
   for (std::size_t p = 0; p < plan.prompts.size(); ++p) {
     for (const std::uint64_t seed : plan.groups[p].seeds) {
-      requests.push_back({.kind = RequestKind::kRollout,
-                          .iteration = plan.iteration,
-                          .prompt_index = static_cast<std::uint32_t>(plan.prompts[p]),
-                          .seed = seed,
-                          .weight_version = weight_version,
-                          .window_begin = plan.window_begin,
-                          .window_end = plan.window_end});
+      requests.push_back(RequestOf(RequestKind::kRollout, plan, plan.prompts[p], seed, weight_version));
     }
   }
   return requests;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/request.hpp"
@@ -10,10 +11,15 @@
 
 namespace spotlight {
 
-// The seeds of one prompt's group. explored[i] is the reward that exploration saw for seeds[i]; NaN: fresh seed.
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// The seeds of one prompt's group. explored[i] is the reward that exploration saw for seeds[i]; kUnknown: fresh seed.
 struct SeedChoice {
   std::vector<std::uint64_t> seeds;
   std::vector<double> explored;
+  std::vector<std::uint8_t> control;  // 1: drawn at random from the pool, not for its reward
+  double pool_mean = kUnknown;        // of the rewards of all seeds that were tried; kUnknown: none were
+  double pool_std = kUnknown;
 };
 
 struct IterationPlan {
@@ -23,16 +29,22 @@ struct IterationPlan {
   std::uint32_t window_begin = 0, window_end = 0;
 };
 
-// A plan with fresh seeds. Prompts and window depend on (run seed, iteration) alone.
+// A plan with fresh seeds: group/images of each prompt, or explore/seeds with explore/when = critical. Prompts and
+// window depend on (run seed, iteration) alone.
 IterationPlan PlanIteration(const Config& config, const PromptSampler& sampler, std::uint32_t iteration);
 
 // The seeds to explore for `plan`, all prompts' first seed, then all prompts' second, ...: so that all prompts have
-// about equal numbers whenever exploration is cut.
-std::vector<Request> ExploreRequests(const Config& config, const IterationPlan& plan, std::uint64_t weight_version);
+// about equal numbers whenever exploration is cut. real_steps: as in Request.
+std::vector<Request> ExploreRequests(const IterationPlan& plan, int seeds, int real_steps,
+                                     std::uint64_t weight_version);
 
 // Replaces the plan's seeds by the explored ones of strongest contrast; a prompt with too few scored seeds is filled
 // with fresh ones. `explored`: what came back, in any order.
 void ChooseSeeds(const Config& config, const std::vector<Sample>& explored, IterationPlan& plan);
+
+// With explore/when = critical: `rollouts` are those of all the plan's seeds, prompt by prompt. Leaves of both those
+// that are trained on.
+void ChooseRollouts(const Config& config, std::vector<Sample>& rollouts, IterationPlan& plan);
 
 // The group's rollouts, prompt by prompt.
 std::vector<Request> RolloutRequests(const IterationPlan& plan, std::uint64_t weight_version);

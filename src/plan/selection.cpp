@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 
 namespace spotlight {
 namespace {
@@ -38,29 +40,68 @@ int BestLowCount(const std::vector<double>& sorted, int k) {
   return best_low;
 }
 
-}  // namespace
-
-std::vector<int> SelectSeeds(std::span<const double> rewards, int k, ExploreConfig::Select rule) {
-  SPOTLIGHT_REQUIRE(k >= 0, "number of seeds to keep");
-  std::vector<int> order;  // best first
-  for (std::size_t i = 0; i < rewards.size(); ++i) {
-    if (!std::isnan(rewards[i])) order.push_back(static_cast<int>(i));
+// Appends to `chosen` those of `valid` (indices of finite rewards, ascending) that the rule picks, at most k.
+void Pick(std::span<const double> rewards, const std::vector<int>& valid, int k, ExploreConfig::Select rule,
+          std::vector<int>& chosen) {
+  if (k >= std::ssize(valid)) {
+    chosen.insert(chosen.end(), valid.begin(), valid.end());
+    return;
   }
-  if (static_cast<std::size_t>(k) >= order.size()) return order;
-  if (k == 0) return {};
-  const auto reward = [&](int i) { return rewards[static_cast<std::size_t>(i)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return reward(a) > reward(b); });
+  if (k == 0) return;
+  std::vector<std::pair<double, int>> order;  // best first
+  order.reserve(valid.size());
+  for (const int i : valid) order.emplace_back(-rewards[static_cast<std::size_t>(i)], i);
+  std::sort(order.begin(), order.end());
 
   int low = k / 2;
   if (rule == ExploreConfig::Select::kVariance) {
     std::vector<double> sorted;
-    for (const int i : order) sorted.push_back(reward(i));
+    sorted.reserve(order.size());
+    for (const auto& [negative, i] : order) sorted.push_back(-negative);
     low = BestLowCount(sorted, k);
   }
-  std::vector<int> chosen(order.begin(), order.begin() + (k - low));
-  chosen.insert(chosen.end(), order.end() - low, order.end());
-  std::sort(chosen.begin(), chosen.end());
-  return chosen;
+  for (auto best = order.begin(); best != order.begin() + (k - low); ++best) chosen.push_back(best->second);
+  for (auto worst = order.end() - low; worst != order.end(); ++worst) chosen.push_back(worst->second);
+}
+
+std::vector<int> Valid(std::span<const double> rewards) {
+  std::vector<int> valid;
+  for (std::size_t i = 0; i < rewards.size(); ++i) {
+    if (std::isfinite(rewards[i])) valid.push_back(static_cast<int>(i));
+  }
+  return valid;
+}
+
+}  // namespace
+
+std::vector<int> SelectSeeds(std::span<const double> rewards, int k, ExploreConfig::Select rule) {
+  return SelectSeedsWithControl(rewards, k, rule, 0, 0).kept;
+}
+
+ControlledSeeds SelectSeedsWithControl(std::span<const double> rewards, int k, ExploreConfig::Select rule, double share,
+                                       std::uint64_t key) {
+  SPOTLIGHT_REQUIRE(k >= 0, "number of seeds to keep");
+  SPOTLIGHT_REQUIRE(share >= 0 && share <= 1, "share of control seeds");
+  std::vector<int> valid = Valid(rewards);
+  const double expected = share * std::min(k, static_cast<int>(valid.size()));
+  int draws = static_cast<int>(expected);
+  if (UniformDouble(key, 0) < expected - draws) ++draws;
+
+  ControlledSeeds seeds;
+  std::vector<bool> taken(rewards.size());
+  std::vector<int> left = valid;
+  for (std::uint64_t i = 0; std::ssize(seeds.kept) < draws; ++i) {
+    const std::size_t drawn = UniformInt(key, i, left.size());
+    seeds.kept.push_back(left[drawn]);
+    taken[static_cast<std::size_t>(left[drawn])] = true;
+    left[drawn] = left.back();
+    left.pop_back();
+  }
+  std::erase_if(valid, [&](int i) { return taken[static_cast<std::size_t>(i)]; });
+  Pick(rewards, valid, k - draws, rule, seeds.kept);
+  std::sort(seeds.kept.begin(), seeds.kept.end());
+  for (const int i : seeds.kept) seeds.control.push_back(taken[static_cast<std::size_t>(i)] ? 1 : 0);
+  return seeds;
 }
 
 }  // namespace spotlight

@@ -40,23 +40,46 @@ void RunRecord::AddFinal(int step, const std::map<std::string, double>& values) 
 }
 
 void RunRecord::AddIteration(const IterationPlan& plan, const std::map<std::string, double>& values,
-                             const std::vector<Sample>& samples, const Advantages& advantages) {
+                             const std::vector<Sample>& samples, const Advantages& advantages,
+                             const std::vector<Sample>& explored, const IterationPlan& next,
+                             std::vector<DecisionRow> decisions) {
   const std::size_t images = plan.groups.front().seeds.size();
-  std::vector<RolloutRow> rows;
+  IterationRows rows{.rollouts = {}, .explored = {}, .decisions = std::move(decisions)};
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];
     const double advantage = advantages.values[i];
-    rows.push_back({.step = plan.iteration,
-                    .prompt_id = inputs_.train_prompts[sample.request.prompt_index].id,
-                    .prompt_index = sample.request.prompt_index,
-                    .group = static_cast<std::int64_t>(i / images),
-                    .seed = sample.request.seed,
+    rows.rollouts.push_back({.step = plan.iteration,
+                             .prompt_id = inputs_.train_prompts[sample.request.prompt_index].id,
+                             .prompt_index = sample.request.prompt_index,
+                             .group = static_cast<std::int64_t>(i / images),
+                             .seed = sample.request.seed,
+                             .rank = sample.rank,
+                             .weight_version = sample.request.weight_version,
+                             .reward = sample.reward,
+                             .advantage = advantage,
+                             .trained = advantage != 0 && !std::isnan(advantage),
+                             .terms = sample.terms});
+  }
+  for (const Sample& sample : explored) {
+    const Request& request = sample.request;
+    ExploredRow row{.step = plan.iteration,
+                    .prompt_id = inputs_.train_prompts[request.prompt_index].id,
+                    .prompt_index = request.prompt_index,
+                    .seed = request.seed,
+                    .real_steps = request.real_steps,
                     .rank = sample.rank,
-                    .weight_version = sample.request.weight_version,
-                    .reward = sample.reward,
-                    .advantage = advantage,
-                    .trained = advantage != 0 && !std::isnan(advantage),
-                    .terms = sample.terms});
+                    .weight_version = request.weight_version,
+                    .reward = sample.reward};
+    for (std::size_t p = 0; p < next.prompts.size(); ++p) {
+      if (static_cast<std::uint32_t>(next.prompts[p]) != request.prompt_index) continue;
+      const SeedChoice& group = next.groups[p];
+      for (std::size_t i = 0; i < group.seeds.size(); ++i) {
+        if (group.seeds[i] != request.seed) continue;
+        row.kept = true;
+        row.control = group.control[i] != 0;
+      }
+    }
+    rows.explored.push_back(row);
   }
   run_file_.AppendIteration(plan.iteration, values, rows);
   history_->Append(plan.iteration, values);

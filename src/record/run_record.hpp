@@ -32,9 +32,11 @@ class RunRecord {
   // A resumed run: drops what was recorded after the checkpoint. `step`: the next iteration.
   void Resume(int step, const std::map<std::string, std::string>& attributes);
 
-  // The history row of one iteration, and one row a rollout: samples [prompts * images] group by group.
+  // The history row of one iteration, and the tables' rows: a rollout each, samples [prompts * images] group by group;
+  // the seeds that were explored meanwhile for the `next` iteration; and what the planner thought of each arm.
   void AddIteration(const IterationPlan& plan, const std::map<std::string, double>& values,
-                    const std::vector<Sample>& samples, const Advantages& advantages);
+                    const std::vector<Sample>& samples, const Advantages& advantages,
+                    const std::vector<Sample>& explored, const IterationPlan& next, std::vector<DecisionRow> decisions);
   // The last history row, of the final evaluation.
   void AddFinal(int step, const std::map<std::string, double>& values);
   // samples/step_000120/*.png, grid.png and /samples of run.h5.

@@ -19,11 +19,14 @@ void SaveRunState(const RunState& state, const std::string& folder) {
   const IterationPlan& plan = state.plan;
   std::vector<std::int64_t> prompts(plan.prompts.begin(), plan.prompts.end()), group_sizes;
   std::vector<std::uint64_t> seeds;
-  std::vector<double> explored;
+  std::vector<double> explored, pools;
+  std::vector<std::uint64_t> control;
   for (const SeedChoice& group : plan.groups) {
     group_sizes.push_back(static_cast<std::int64_t>(group.seeds.size()));
     seeds.insert(seeds.end(), group.seeds.begin(), group.seeds.end());
     explored.insert(explored.end(), group.explored.begin(), group.explored.end());
+    control.insert(control.end(), group.control.begin(), group.control.end());
+    pools.insert(pools.end(), {group.pool_mean, group.pool_std});
   }
   const std::vector<std::int64_t> numbers = {state.next_iteration, plan.window_begin, plan.window_end, state.restarts};
   std::vector<double> reals = {state.elapsed_seconds, state.first_strict, state.first_strict_error,
@@ -33,6 +36,10 @@ void SaveRunState(const RunState& state, const std::string& folder) {
   file.Put("plan/group_sizes", std::span<const std::int64_t>(group_sizes));
   file.Put("plan/seeds", std::span<const std::uint64_t>(seeds));
   file.Put("plan/explored", std::span<const double>(explored));
+  file.Put("plan/control", std::span<const std::uint64_t>(control));
+  file.Put("plan/pools", std::span<const double>(pools));
+  file.Put("planner", std::span<const double>(state.planner));
+  file.Put("staleness", std::span<const double>(state.staleness));
   file.Put("numbers", std::span<const std::int64_t>(numbers));
   file.Put("reals", std::span<const double>(reals));
   file.Put("input", state.input);
@@ -77,9 +84,15 @@ RunState LoadRunState(const std::string& folder) {
     for (std::int64_t i = 0; i < size; ++i, ++next) {
       group.seeds.push_back(file.Uints("plan/seeds").at(next));
       group.explored.push_back(file.Doubles("plan/explored").at(next));
+      group.control.push_back(file.Uints("plan/control").at(next) != 0);
     }
+    const std::size_t pool = 2 * state.plan.groups.size();
+    group.pool_mean = file.Doubles("plan/pools").at(pool);
+    group.pool_std = file.Doubles("plan/pools").at(pool + 1);
     state.plan.groups.push_back(std::move(group));
   }
+  state.planner = file.Doubles("planner");
+  state.staleness = file.Doubles("staleness");
   state.input = file.Text("input");
   std::istringstream contents(file.Text("contents"));
   for (std::string key, hash; contents >> key >> hash;) state.contents[key] = hash;

@@ -19,6 +19,8 @@ struct RunState {
   double useful_steps = 0, all_steps = 0;                             // of the ledger
   double elapsed_seconds = 0;                                         // wall time of all parts of the run
   double first_strict = 0, first_strict_error = 0, first_reward = 0;  // evaluation of version 0
+  std::vector<double> planner;                                        // its state, as it gives it
+  std::vector<double> staleness;                                      // likewise, of the estimate from control seeds
   int restarts = 0;
 };
 

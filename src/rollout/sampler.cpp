@@ -1,17 +1,48 @@
 #include "rollout/sampler.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "kernels/latents.hpp"
 #include "kernels/sde_step.hpp"
 #include "rollout/schedule.hpp"
+#include "rollout/skip_schedule.hpp"
 
 namespace spotlight {
 namespace {
 
 constexpr std::uint64_t kEvaluationSeed = 0;
+
+using Compute = StepCache::Compute;
+
+StepCache::Settings CacheSettings(const ExploreConfig& explore) {
+  StepCache::Settings settings{.threshold = explore.cache_threshold};
+  if (explore.cache == ExploreConfig::Cache::kTea) settings.gate = StepCache::Gate::kInput;
+  if (explore.cache == ExploreConfig::Cache::kFirstBlock) settings.gate = StepCache::Gate::kFirstBlock;
+  SPOTLIGHT_REQUIRE(explore.cache_polynomial.size() == settings.polynomial.size(), "a polynomial of degree 4");
+  std::copy(explore.cache_polynomial.begin(), explore.cache_polynomial.end(), settings.polynomial.begin());
+  return settings;
+}
+
+// [steps] how each step of such requests uses the cache; empty: it is not used.
+std::vector<Compute> PlanReuse(const ExploreConfig& explore, const Request& request, int steps) {
+  if (request.kind != RequestKind::kExplore) return {};
+  const auto count = static_cast<std::size_t>(steps);
+  if (explore.cache != ExploreConfig::Cache::kSteps) {
+    std::vector<Compute> plan(count, Compute::kGated);
+    plan.front() = Compute::kAll;
+    if (explore.cache == ExploreConfig::Cache::kTea) plan.back() = Compute::kAll;
+    return plan;
+  }
+  if (request.real_steps == 0 || request.real_steps >= count) return {};
+  std::vector<Compute> plan;
+  for (const bool real : SkipSchedule(steps, static_cast<int>(request.real_steps))) {
+    plan.push_back(real ? Compute::kAll : Compute::kNobody);
+  }
+  return plan;
+}
 
 }  // namespace
 
@@ -21,7 +52,18 @@ Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const s
       scheduler_(scheduler),
       velocity_(layout, config.sampler.guidance, std::move(negative), false),
       image_shape_{1, config.sampler.height / 16, config.sampler.width / 16},
-      latent_size_(image_shape_.tokens() * layout->config().in_channels) {}
+      latent_size_(image_shape_.tokens() * layout->config().in_channels),
+      cache_(CacheSettings(config.explore)) {}
+
+// One pass of the network, timed.
+void Sampler::Pass(Parameters& parameters, const VelocityInput& input) {
+  const auto start = std::chrono::steady_clock::now();
+  velocity_.Forward(parameters, input, false, v_.data());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const bool cached = input.reuse.cache != nullptr && cache_.reused_all();
+  (cached ? times_.cached_seconds : times_.real_seconds) += seconds;
+  ++(cached ? times_.cached_passes : times_.real_passes);
+}
 
 int Sampler::StepsOf(RequestKind kind) const {
   return kind == RequestKind::kEvaluate ? config_.eval.steps : config_.sampler.steps;
@@ -34,8 +76,8 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
   std::vector<const TextCondition*> conditions;
   for (const Request& request : requests) {
     SPOTLIGHT_REQUIRE(request.kind == first.kind && request.window_begin == first.window_begin &&
-                          request.window_end == first.window_end,
-                      "a batch has one kind and one window");
+                          request.window_end == first.window_end && request.real_steps == first.real_steps,
+                      "a batch has one kind, one window and one number of real steps");
     SPOTLIGHT_REQUIRE(request.prompt_index < prompts.prompts.size(), "no such prompt");
     conditions.push_back(&prompts.conditions[request.prompt_index]);
     SPOTLIGHT_REQUIRE(conditions.back()->tokens > 0, "a prompt without its condition");
@@ -69,6 +111,15 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
     }
   };
 
+  const int count = static_cast<int>(steps.size());
+  const std::vector<Compute> reuse = PlanReuse(config_.explore, first, count);
+  // What the cache holds is not kept: a batch can start only where nothing is reused.
+  const auto can_start = [&](int step) {
+    if (reuse.empty() || step == 0) return true;
+    return cache_.gate() == StepCache::Gate::kNone && reuse[static_cast<std::size_t>(step)] == Compute::kAll;
+  };
+  times_ = {.degree = group == nullptr ? 1 : static_cast<std::uint32_t>(group->size()),
+            .requests = static_cast<std::uint32_t>(requests.size())};
   for (Buffer* buffer : {&x_, &x_next_, &v_, &z_}) buffer->Resize(batch * n);
   log_prob_.Resize(batch);
   int done = 0;  // steps
@@ -77,6 +128,7 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
   } else {
     SPOTLIGHT_REQUIRE(states.size() == requests.size(), "one state a request");
     done = static_cast<int>(states[0].steps);
+    SPOTLIGHT_REQUIRE(can_start(done), "a state of a step that needs what an earlier one has left");
     std::vector<float> latents;
     for (std::size_t b = 0; b < requests.size(); ++b) {
       const DenoiseState& state = states[b];
@@ -100,8 +152,11 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
   };
   VelocityInput input{.image_shape = image_shape_, .level_index = std::vector<int>(requests.size(), 0)};
   velocity_.SetTexts(parameters, conditions, true, group);
+  if (!reuse.empty()) {
+    input.reuse.cache = &cache_;
+    cache_.Start(velocity_.samples(batch));
+  }
 
-  const int count = static_cast<int>(steps.size());
   for (int i = 0; rollout && i < std::min(done, window_end); ++i) {
     if (i < window_begin) continue;
     for (Denoised& result : results) result.steps.push_back(steps[static_cast<std::size_t>(i)].Rounded());
@@ -112,7 +167,8 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
     const bool stochastic = i >= window_begin && i < window_end;
     input.latents = x_.data();
     input.levels = {step.sigma};
-    velocity_.Forward(parameters, input, false, v_.data());
+    if (!reuse.empty()) input.reuse.compute = reuse[static_cast<std::size_t>(i)];
+    Pass(parameters, input);
     if (stochastic) NormalNoise(batch, n, keys(i).data(), z_.data());
     SdeStep(batch, n, coefficients.data(), x_.data(), v_.data(), stochastic ? z_.data() : nullptr, x_next_.data());
     if (stochastic && rollout) {
@@ -129,7 +185,9 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
     }
     std::swap(x_, x_next_);
     done = i + 1;
-    if (border != nullptr && done < count) border->At(done, read_states);
+    if (border != nullptr && done < count) {
+      border->At(done, can_start(done) ? StepBorder::States(read_states) : StepBorder::States());
+    }
   }
   std::vector<float> host(static_cast<std::size_t>(batch * n));
   x_.CopyToHost(host);

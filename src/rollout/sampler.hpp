@@ -2,6 +2,8 @@
 //
 // The noise of a step is a pure function of (run seed, prompt, seed, step, element), for evaluation without the run
 // seed, and a sample's result does not depend on the batch: the same request gives the same bits on any rank.
+// Explored requests may do without the network's blocks at some steps (explore/cache, Request::real_steps;
+// model/step_cache.hpp, rollout/skip_schedule.hpp); the noise and the scheduler run at all steps.
 #pragma once
 
 #include <functional>
@@ -34,7 +36,8 @@ struct Denoised {
 // Called between two steps of a batch, by every rank of the group; what it throws ends the batch.
 class StepBorder {
  public:
-  // Where each request has got to, in their order. Copies; only when asked.
+  // Where each request has got to, in their order. Copies; only when asked. Empty: nobody can go on from here, since
+  // the next step needs what the steps before have left in memory.
   using States = std::function<std::vector<DenoiseState>()>;
 
   virtual ~StepBorder() = default;
@@ -47,13 +50,18 @@ class Sampler {
   Sampler(const Config& config, const SchedulerConfig& scheduler, const std::shared_ptr<const DitLayout>& layout,
           TextCondition negative);
 
-  // requests: at least one, of one kind and one SDE window. Evaluation requests are ODE with eval/steps. group: ranks
-  // that denoise the batch together, each with the same arguments; all of them get the results. At a border
-  // it may get another communicator, but no other members. states: empty, or where each request has got to, all after
-  // the same number of steps; the result has the bits of a batch that was never interrupted.
+  // requests: at least one, of one kind, one SDE window and one number of real steps. Evaluation requests are ODE with
+  // eval/steps. group: ranks that denoise the batch together, each with the same arguments; all of them get the
+  // results. At a border it may get another communicator, but no other members. states: empty, or where each request
+  // has got to, all after the same number of steps, as a border offered it; the result has the bits of a batch that was
+  // never interrupted.
   std::vector<Denoised> Denoise(Parameters& parameters, const std::vector<Request>& requests,
                                 const ConditionedPrompts& prompts, SequenceGroup* group = nullptr,
                                 const std::vector<DenoiseState>& states = {}, StepBorder* border = nullptr);
+
+  // Of the last Denoise: degree, requests, passes and their seconds. If it was cut, up to there.
+  const BatchTimes& times() const { return times_; }
+  const StepCache& cache() const { return cache_; }
 
   // Of a request, from noise to image.
   int StepsOf(RequestKind kind) const;
@@ -65,11 +73,15 @@ class Sampler {
   Index latent_size() const { return latent_size_; }  // S * C
 
  private:
+  void Pass(Parameters& parameters, const VelocityInput& input);
+
   Config config_;
   SchedulerConfig scheduler_;
   GuidedVelocity velocity_;
   ImageShape image_shape_;
   Index latent_size_;
+  StepCache cache_;
+  BatchTimes times_;
   Buffer x_, x_next_, v_, z_, log_prob_;
 };
 

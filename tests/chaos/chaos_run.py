@@ -29,6 +29,7 @@ SETTINGS = dict(
         "run/iterations": 12,
         "group/images": 8,
         "explore/seeds": 16,
+        "explore/budget": "fixed",  # what fits before a deadline is never the same
         "sampler/steps": 6,
         "eval/steps": 6,
         "sampler/batch": 4,
@@ -114,12 +115,12 @@ class ChaosRun:
             env=self.environment,
         )  # fmt: skip
 
-    def join(self, ranks=1, where=None, **environment):
-        """A spot job that joins; it is awaited at the end."""
+    def join(self, ranks=1, where=None, inside=(), **environment):
+        """A spot job that joins; it is awaited at the end. inside: the command that starts it."""
         words = [str(sr.SOURCE / "scripts/mpirun.sh"), "-np", str(ranks)] if ranks > 1 else []
         out = open(self.folder / f"join{len(self.jobs)}", "w+", encoding="utf-8")
         job = subprocess.Popen(
-            [*words, sr.BINARY, "--join", str(where or self.directory)], cwd=sr.SOURCE, stdout=out,
+            [*inside, *words, sr.BINARY, "--join", str(where or self.directory)], cwd=sr.SOURCE, stdout=out,
             stderr=subprocess.STDOUT, start_new_session=True, env={**self.environment, **environment},
         )  # fmt: skip
         self.outputs.append(out)
@@ -179,6 +180,11 @@ class ChaosRun:
     def explorers(self):
         trainers = int(self.settings.get("ranks/trainers", 1))
         return [process for process in self.ranks() if process.joined or process.rank > trainers]
+
+    def some_explorers(self, count):
+        """`count` of them in random order, or fewer: on a busy machine the run may have ended meanwhile."""
+        explorers = self.explorers()
+        return self.random.sample(explorers, min(count, len(explorers)))
 
     def trainer(self):
         return next(process for process in self.ranks() if process.rank == 1 and not process.joined)

@@ -7,6 +7,7 @@ import time
 
 import spotlight_run as sr
 from proxy import Proxy
+from reserved import damage
 from scenario import scenario
 
 RANKS = 6
@@ -63,6 +64,31 @@ def folder_vanishes(run):
     run.finish()
 
 
+@scenario("D3", "the store's disk errs now and then (EIO)")
+def disk_errs(run):
+    run.environment["SPOTLIGHT_FAILPOINT"] = f"store.write:fail:chance=0.02:seed={run.seed}"
+    with_losses(run)
+    run.wait()
+    run.check("Input/output error" in run.log_text(), "the disk's error is not named")
+    run.finish()
+
+
+@scenario("D3-files", "files of the store are damaged while they are in use")
+def damaged_in_use(run):
+    run.environment["SPOTLIGHT_FAILPOINT"] = f"commit.posted:kill:chance=0.02:times=4:seed={run.seed}"
+    run.start(RANKS)
+    run.wait_rows(1)
+    while run.working():
+        run.pause(0, 0.3)
+        for path in (run.directory / "store").glob("*.h5"):
+            try:
+                damage(run, path)
+            except (OSError, ValueError):  # its iteration is over
+                pass
+    run.wait()
+    run.finish()
+
+
 @scenario("L1", "the wall clock jumps by up to an hour, twice a second", short=True)
 def clock_jumps(run):
     run.environment["LD_PRELOAD"] = os.environ["SPOTLIGHT_CLOCK_JUMP"]
@@ -81,14 +107,15 @@ def trace_goes_back(run):
     run.finish(bits=False, ledger=False)
 
 
-def through_proxy(run, disturb):
-    """A job joins through a proxy; `disturb` gets the proxy when the job is at work."""
+def through_proxy(run, disturb, host="127.0.0.1", inside=()):
+    """A job, started by the command `inside`, joins through a proxy at `host`; `disturb` gets the proxy when the job is
+    at work."""
     run.start(3)
     run.wait_rows(1)
     address, rest = (run.directory / "join").read_text(encoding="utf-8").strip().split(" ", 1)
-    proxy = Proxy(int(address.rsplit(":", 1)[1]), run.seed)
+    proxy = Proxy(int(address.rsplit(":", 1)[1]), run.seed, host)
     try:
-        run.join(1, where=f"tcp://127.0.0.1:{proxy.port} {rest}")
+        run.join(1, where=f"tcp://{host}:{proxy.port} {rest}", inside=inside)
         deadline = time.monotonic() + 10
         while run.working() and time.monotonic() < deadline and proxy.bytes < 20000:
             time.sleep(0.01)

@@ -8,13 +8,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <random>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -30,7 +34,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Place: a name, or its beginning with '*'. Acts: kill, stop (signals), abort, exit (code 3), throw (an InternalError),
-// sleep (ms), spin (ms, at work). It happens at the nth time that this process comes by (0: any time), with the chance
+// fail (a FileError), nomem (std::bad_alloc), sleep (ms), spin (ms, at work); at a DamagePoint: flip (a byte of the
+// data) and nan (all of it). It happens at the nth time that this process comes by (0: any time), with the chance
 // given, in the processes of these ranks of their MPI job (none: all), and `times` times in the whole run (0: without
 // end).
 struct Rule {
@@ -57,7 +62,8 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 Rule ReadRule(const std::string& text) {
   const std::vector<std::string> parts = Split(text, ':');
-  const std::set<std::string> acts = {"kill", "stop", "abort", "exit", "throw", "sleep", "spin"};
+  const std::set<std::string> acts = {"kill",  "stop",  "abort", "exit", "throw", "fail",
+                                      "nomem", "sleep", "spin",  "flip", "nan"};
   if (parts.size() < 2 || !acts.contains(parts[1])) Refuse(text);
   Rule rule{.place = parts[0], .act = parts[1], .ranks = {}};
   for (std::size_t i = 2; i < parts.size(); ++i) {
@@ -121,6 +127,14 @@ class Failpoints {
     }
   }
 
+  void Damage(std::string_view place, std::span<std::byte> data) {
+    for (Rule& rule : rules_) {
+      if (data.empty() || !Applies(rule, place)) continue;
+      if (rule.act == "flip") data[data.size() / 3] ^= std::byte{0x55};
+      if (rule.act == "nan") std::fill(data.begin(), data.end(), std::byte{0xff});
+    }
+  }
+
  private:
   void Write(std::string_view place) const {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -160,6 +174,8 @@ class Failpoints {
     if (rule.act == "abort") std::abort();
     if (rule.act == "exit") std::exit(3);
     if (rule.act == "throw") throw InternalError("thrown by a failpoint, " + rule.place);
+    if (rule.act == "fail") throw FileError("a failpoint's Input/output error, " + rule.place);
+    if (rule.act == "nomem") throw std::bad_alloc();
     if (rule.act == "sleep") std::this_thread::sleep_for(milliseconds(rule.ms));
     if (rule.act == "spin") {
       const auto end = std::chrono::steady_clock::now() + milliseconds(rule.ms);
@@ -184,7 +200,9 @@ Failpoints& All() {
 
 // Before main.
 const bool hooked = [] {
-  if (All().active()) failpoint_hook = [](const char* place) { All().Pass(place); };
+  if (!All().active()) return true;
+  failpoint_hook = [](const char* place) { All().Pass(place); };
+  damage_hook = [](const char* place, std::span<std::byte> data) { All().Damage(place, data); };
   return true;
 }();
 

@@ -7,6 +7,7 @@ The failpoint log has the moment at which each rank passes each place, so nothin
   build        -> everybody has new groups
   first step   kill -> the first step of a rank that has regrouped
   stall        time that a rank whose group had no loss spent in the regroup; `a step`: for comparison
+  training     of the trainer, without and with a loss of a spot rank meanwhile
   redone       steps that were committed and done again, per victim (besides the one in work)
   join         start of a job of one process -> its first step
   restart      start of `-r latest` after the whole job was killed -> the first step: a system without repair
@@ -73,8 +74,21 @@ def times_of_kill(passed, killed_at):
     return result, {pid: ends[pid] - begins[pid] for pid in through}
 
 
+def trainings(passed, killed_at):
+    """Seconds of the trainings: ([those without a loss in them], [those with one])."""
+    found, begun = ([], []), {}
+    for seconds, pid, place in passed:
+        if place == "train.begin":
+            begun[pid] = seconds
+        elif place == "train.push" and pid in begun:
+            since = begun.pop(pid)
+            found[any(since <= at < seconds for at in killed_at)].append(seconds - since)
+    return found
+
+
 def kill_figures(work, explorers, parked, events, seed):
     found, stalls, steps, redone, bad, number, seen = {}, [], [], [], 0, 0, 0
+    calm, disturbed = [], []
     while seen < events and bad < 4:
         folder = work / f"figures-{explorers}-{parked}-{number}"
         run = ChaosRun(folder, seed + number, {**BUSY, "ranks/parked": parked}, True)
@@ -82,7 +96,10 @@ def kill_figures(work, explorers, parked, events, seed):
         run.wait_rows(1)
         kills = []
         while run.working() and len(kills) < explorers - 2:
-            victim = run.random.choice([process for process in run.explorers() if process.rank < 2 + explorers])
+            victims = [process for process in run.explorers() if process.rank < 2 + explorers]
+            if not victims:  # it has ended meanwhile
+                break
+            victim = run.random.choice(victims)
             with_victim = mates(run, victim)
             kills.append((time.monotonic(), victim.pid, with_victim))
             run.kill([victim])
@@ -98,6 +115,9 @@ def kill_figures(work, explorers, parked, events, seed):
             for name, seconds in times.items():
                 found.setdefault(name, []).append(seconds)
             stalls += [seconds for pid, seconds in spent.items() if pid not in with_victim]
+        without, with_loss = trainings(passed, [killed_at for killed_at, _, _ in kills])
+        calm += without
+        disturbed += with_loss
         last = {}
         for seconds, pid, place in passed:
             if place == "denoise.step" and pid in last:
@@ -120,6 +140,8 @@ def kill_figures(work, explorers, parked, events, seed):
     lines = [percentiles(f"{name} explorers: {what}", values) for what, values in found.items()]
     lines.append(percentiles(f"{name} explorers: stall", stalls))
     lines.append(percentiles(f"{name} explorers: a step", steps))
+    lines.append(percentiles(f"{name} explorers: training, no loss", calm))
+    lines.append(percentiles(f"{name} explorers: training with a loss", disturbed))
     lines.append(percentiles(f"{name} explorers: redone (runs)", redone, "steps a victim", 1))
     return lines, bad
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import growth
@@ -38,6 +39,30 @@ def dying_newcomers(run):
     run.finish()
 
 
+@scenario("R3-start", "a rank of a job that joins dies while MPI starts: the others give up", {"run/iterations": 24})
+def dies_while_starting(run):
+    run.start(4)
+    run.wait_rows(1)
+    if run.working():
+        job = run.join(4)
+        deadline = time.monotonic() + 10
+        while run.working() and len(joined_ranks(run)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.002)
+        run.pause(0, 0.3)
+        run.kill(run.random.sample(joined := joined_ranks(run), min(1, len(joined))))
+    run.wait()
+    run.check(not run.jobs or ended(job, 15), "the job has not ended 15 s after the run")
+    run.finish()
+
+
+def ended(job, seconds):
+    try:
+        job.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 @scenario("S1", "all spot ranks at once: the reserved ones go on alone")
 def all_lost(run):
     run.start(RANKS)
@@ -65,7 +90,7 @@ def mass_loss(run):
     run.start(RANKS)
     if run.wait_rows(1):
         run.pause(0, 0.5)
-        run.kill(run.random.sample(run.explorers(), 6))
+        run.kill(run.some_explorers(6))
         run.pause(0.1, 0.3)
         if run.working():
             run.join(4)

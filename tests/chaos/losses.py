@@ -37,7 +37,7 @@ def killed_sp4(run):
 def noticed(run):
     run.start(RANKS)
     if run.wait_rows(1):
-        for victim, grace in zip(run.random.sample(run.explorers(), 4), (0.2, 2, 15, 30)):
+        for victim, grace in zip(run.some_explorers(4), (0.2, 2, 15, 30)):
             if not run.working():
                 break
             began = time.monotonic()
@@ -58,7 +58,8 @@ def noticed(run):
 def withdrawn(run):
     run.start(6)
     if run.wait_rows(1):
-        run.random.choice(run.explorers()).send(signal.SIGTERM)
+        for victim in run.some_explorers(1):
+            victim.send(signal.SIGTERM)
         run.pause(0, 0.5)
         if run.working():
             run.join()
@@ -70,14 +71,13 @@ def withdrawn(run):
 def stopped(run):
     run.start(RANKS)
     if run.wait_rows(1):
-        short, long = run.random.sample(run.explorers(), 2)
-        for victim, seconds in ((short, 0.3), (long, 2.5)):
+        pauses = list(zip(run.some_explorers(2), (0.3, 2.5)))
+        for victim, seconds in pauses:
             victim.send(signal.SIGSTOP)
             time.sleep(seconds)
             victim.send(signal.SIGCONT)
-        if run.running():
-            run.check(short.alive(), "a pause of 0.3 s was taken for a loss")
-            run.check(not long.alive(), "a stop of 2.5 s was not noticed (detection time 1 s)")
+        for victim, seconds in pauses if run.running() else ():
+            run.check(victim.alive() == (seconds < 1), f"a stop of {seconds} s: alive {victim.alive()} (detection 1 s)")
     run.wait()
     run.finish()
 
@@ -118,7 +118,7 @@ def odd_survivors(run):
     for losses in (1, 2, 2, 2):
         run.pause(0.1, 0.4)
         if run.working():
-            run.kill(run.random.sample(explorers := run.explorers(), min(losses, len(explorers))))
+            run.kill(run.some_explorers(losses))
     for ranks in (4, 3):
         if run.working():
             run.join(ranks)
@@ -160,9 +160,8 @@ add_place("G2", "a stuck rank that still beats", f"denoise.step:spin:ms=11500:ti
 def straggler(run):
     run.start(RANKS)
     run.wait_rows(1)
-    explorers = run.explorers()
-    slow = run.random.choice(explorers) if explorers else None
-    while run.running():
+    slow = next(iter(run.some_explorers(1)), None)
+    while slow is not None and run.running():
         slow.send(signal.SIGSTOP)
         time.sleep(0.08)
         slow.send(signal.SIGCONT)

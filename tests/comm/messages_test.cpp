@@ -19,7 +19,7 @@ constexpr std::uint64_t kRun = 0x1234;
 
 Sample FullSample() {
   Sample sample;
-  sample.request = {7, RequestKind::kEvaluate, 3, 11, 0xfedcba9876543210ULL, 2, 1, 4, true, 6};
+  sample.request = {7, RequestKind::kEvaluate, 3, 11, 0xfedcba9876543210ULL, 2, 1, 4, 3, true, 6};
   sample.rank = 5;
   sample.reward = 0.25;
   sample.terms = {0.5, std::numeric_limits<double>::quiet_NaN()};
@@ -38,7 +38,7 @@ std::vector<Message> AllMessages() {
   return {Pull{1, Role::kTrainer, 8, {0.5, 1}, {1, 2}, 40},
           Work{{FullSample().request}, {{3, {1, 2}, {3, 4, 5}, {-0.5F}}}, 4},
           Wait{250, 2},
-          Push{2, {FullSample(), FullSample()}},
+          Push{2, {FullSample(), FullSample()}, {2, 4, 6, 3, 0.5, 0.25, 0.125, 1}},
           Ack{},
           FetchWeights{3, true, 64, 16},
           Weights{3, true, 64, {1, 2, 3}},
@@ -90,7 +90,7 @@ TEST(Messages, EveryTypeSurvivesTheWire) {
 }
 
 TEST(Messages, FieldsArriveWhereTheyBelong) {
-  const Message decoded = Decode(Encode(Push{2, {FullSample()}}, kRun), kRun);
+  const Message decoded = Decode(Encode(Push{2, {FullSample()}, {}}, kRun), kRun);
   const Sample& got = std::get<Push>(decoded).samples.at(0);
   const Sample want = FullSample();
   EXPECT_EQ(got.request.id, want.request.id);

@@ -120,6 +120,23 @@ TEST(FetchInPieces, WhatDoesNotFitIsNamed) {
               HasSubstr("weights 3: the coordinator's reply is none of FindWeights'"));
 }
 
+TEST(FetchInPieces, APieceThatCameDamagedIsFetchedAgain) {
+  for (const int damaged : {1, 2, 3}) {
+    int left = damaged;
+    Source source{.damage = [&](Weights& weights) {
+      if (weights.offset == 4 && left-- > 0) weights.values[1] += 1;
+    }};
+    std::vector<float> out(10);
+    const std::string error = ErrorOf([&] { FetchInPieces(std::ref(source), {1, 3, false, ""}, out); });
+    if (damaged < 3) {
+      EXPECT_EQ(error, "no error") << damaged;
+      EXPECT_EQ(out, source.values) << damaged;
+    } else {
+      EXPECT_THAT(error, HasSubstr("piece 1 of weights 3 changed on the way"));
+    }
+  }
+}
+
 // Other workers; each has a behaviour of its own.
 struct Peers {
   std::map<std::string, std::function<Message(const FetchWeights&)>> at;

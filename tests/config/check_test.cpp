@@ -95,6 +95,29 @@ TEST(Check, SizesAreNotCutTo32Bits) {
 TEST(Check, ExploredSeedsFillAGroup) {
   EXPECT_THAT(ErrorAfter([](Config& c) { c.explore.seeds = 7; }),
               AllOf(HasSubstr("explore/seeds (default) = 7"), HasSubstr("group/images (default) = 8")));
+  const auto exploring = [](auto change) {
+    return ErrorAfter([&](Config& c) {
+      c.explore.seeds = 16;
+      change(c);
+    });
+  };
+  EXPECT_THAT(exploring([](Config& c) { c.explore.steps = 11; }),
+              AllOf(HasSubstr("explore/steps (default) = 11"), HasSubstr("sampler/steps (default) = 10")));
+  EXPECT_THAT(exploring([](Config& c) {
+                c.explore.steps = 6;
+                c.explore.cache = ExploreConfig::Cache::kTea;
+              }),
+              AllOf(HasSubstr("explore/steps (default) = 6"), HasSubstr("explore/cache (default)")));
+  EXPECT_THAT(exploring([](Config& c) {
+                c.explore.steps = 6;
+                c.explore.when = ExploreConfig::When::kCritical;
+              }),
+              AllOf(HasSubstr("critical"), HasSubstr("explore/steps")));
+  EXPECT_THAT(exploring([](Config& c) {
+                c.explore.budget = ExploreConfig::Budget::kFixed;
+                c.sources["explore/planner"] = "a.ini:3";
+              }),
+              AllOf(HasSubstr("explore/budget (default) = fixed"), HasSubstr("explore/planner (a.ini:3)")));
   Config config = Possible();
   config.explore.seeds = 8;
   EXPECT_NO_THROW(CheckConfig(config));

@@ -17,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Mode = CommandLine::Mode;
+using Task = CommandLine::Task;
 
 CommandLine Parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "spotlight");
@@ -44,7 +45,7 @@ class CommandLineTest : public ::testing::Test {
 TEST_F(CommandLineTest, InputAndOverrides) {
   const CommandLine line = Parse({"train/lr=1e-4", input_.c_str(), "prompts/tag_weights=counting:2, colors:1"});
   EXPECT_EQ(line.mode, Mode::kRun);
-  EXPECT_FALSE(line.pretrain);
+  EXPECT_EQ(line.task, Task::kTrain);
   EXPECT_EQ(line.input, input_);
   EXPECT_THAT(line.overrides, ElementsAre("train/lr=1e-4", "prompts/tag_weights=counting:2, colors:1"));
 }
@@ -59,7 +60,10 @@ TEST_F(CommandLineTest, OptionsThatAreOverrides) {
 
 TEST_F(CommandLineTest, Modes) {
   const char* input = input_.c_str();
-  EXPECT_EQ(Parse({"pretrain", input}).mode, Mode::kPretrain);
+  EXPECT_EQ(Parse({"pretrain", input}).task, Task::kPretrain);
+  EXPECT_EQ(Parse({"calibrate", input}).task, Task::kCalibrate);
+  EXPECT_EQ(Parse({"calibrate", input}).input, input_);
+  EXPECT_EQ(Parse({input}).task, Task::kTrain);
   EXPECT_EQ(Parse({input, "--check"}).mode, Mode::kCheck);
   EXPECT_EQ(Parse({"--dry-run", input}).mode, Mode::kDryRun);
   EXPECT_EQ(Parse({"--show-config"}).mode, Mode::kShowConfig);
@@ -71,7 +75,10 @@ TEST_F(CommandLineTest, Modes) {
   EXPECT_EQ(Parse({"--describe", "train"}).describe_section, "train");
   const CommandLine both = Parse({"pretrain", input, "--check"});
   EXPECT_EQ(both.mode, Mode::kCheck);
-  EXPECT_TRUE(both.pretrain);
+  EXPECT_EQ(both.task, Task::kPretrain);
+  EXPECT_THAT(ErrorOf({"calibrate", input, "--check"}), HasSubstr("calibrate takes neither --check"));
+  EXPECT_THAT(ErrorOf({"calibrate", input, "-r", "latest"}), HasSubstr("calibrate takes no -r"));
+  EXPECT_THAT(ErrorOf({input, "calibrate"}), HasSubstr("'calibrate' after the input file"));
 }
 
 TEST_F(CommandLineTest, RestartNeedsNoInput) {
@@ -86,19 +93,40 @@ TEST_F(CommandLineTest, RestartNeedsNoInput) {
 TEST_F(CommandLineTest, SampleTakesPrompts) {
   const char* input = input_.c_str();
   const CommandLine line = Parse({"sample", input, "-p", "a red cat", "run/seed=1", "--prompt", "two dogs"});
-  EXPECT_EQ(line.mode, Mode::kSample);
+  EXPECT_EQ(line.mode, Mode::kRun);
+  EXPECT_EQ(line.task, Task::kSample);
   EXPECT_THAT(line.prompts, ElementsAre("a red cat", "two dogs"));
   EXPECT_THAT(line.overrides, ElementsAre("run/seed=1"));
-  EXPECT_EQ(Parse({"sample", input}).mode, Mode::kSample);
+  EXPECT_EQ(Parse({"sample", input}).task, Task::kSample);
   EXPECT_THAT(ErrorOf({input, "--prompt", "a cat"}), HasSubstr("--prompt belongs to `spotlight sample"));
   EXPECT_THAT(ErrorOf({"sample", input, "--check"}), HasSubstr("sample takes neither --check"));
-  EXPECT_THAT(ErrorOf({"sample", input, "-r", "latest"}), HasSubstr("nor -r"));
+  EXPECT_THAT(ErrorOf({"sample", input, "-r", "latest"}), HasSubstr("sample takes no -r"));
+}
+
+TEST_F(CommandLineTest, AStudyIsOfARunsCheckpoints) {
+  const CommandLine line = Parse({"study", "ranks", "-r", "run/mine", "study/seeds=8"});
+  EXPECT_EQ(line.task, Task::kStudyRanks);
+  EXPECT_EQ(line.restart, "run/mine");
+  EXPECT_THAT(line.overrides, ElementsAre("study/seeds=8"));
+  EXPECT_THAT(ErrorOf({"study", "-r", "run/mine"}), HasSubstr("study ranks"));
+  EXPECT_THAT(ErrorOf({"study", "ranks"}), HasSubstr("study ranks -r DIR"));
+  EXPECT_THAT(ErrorOf({"study", "ranks", input_.c_str(), "-r", "run/mine"}), HasSubstr("and its input"));
+}
+
+TEST_F(CommandLineTest, AReplayNamesItsRecording) {
+  const std::string recording = input_;  // any file that is there
+  const CommandLine line = Parse({"--replay", recording.c_str(), "-d", "again"});
+  EXPECT_EQ(line.replay, recording);
+  EXPECT_EQ(line.input, "");
+  EXPECT_THAT(line.overrides, ElementsAre("run/directory=again", "explore/replay=" + recording));
+  EXPECT_THAT(ErrorOf({"--replay", "no/run.h5"}), HasSubstr("no/run.h5"));
+  EXPECT_THAT(ErrorOf({"sample", input_.c_str(), "--replay", recording.c_str()}), HasSubstr("not to sample"));
 }
 
 TEST_F(CommandLineTest, UsageErrors) {
   const std::string usage = ErrorOf({});
   EXPECT_THAT(usage, HasSubstr("usage: spotlight INPUT.ini"));
-  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 6) << "seven lines";
+  EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 7) << "eight lines";
   const char* input = input_.c_str();
   EXPECT_THAT(ErrorOf({"--check"}), HasSubstr("there is no input file\nusage:"));
   EXPECT_THAT(ErrorOf({input, "--dryrun"}), AllOf(HasSubstr("unknown option --dryrun"), HasSubstr("mean --dry-run?")));
@@ -118,9 +146,9 @@ TEST_F(CommandLineTest, MissingInputNamesTheNearest) {
 
 TEST(HelpText, FitsOneScreenAndNamesEveryOption) {
   const std::string help = HelpText();
-  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 24);
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 28);
   for (const char* option : {"--check", "--dry-run", "--show-config", "--describe", "--list", "-r,--restart",
-                             "-d,--directory", "-t,--time", "--version", "-h,--help"}) {
+                             "--replay", "--join", "-d,--directory", "-t,--time", "--version", "-h,--help"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
   std::size_t begin = 0;

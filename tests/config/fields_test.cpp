@@ -39,8 +39,8 @@ TEST(FieldList, DefaultsAreAllowedAndMembersAreDistinct) {
       Config fresh;
       std::vector<Section> others = FieldList(fresh);
       const std::string before = field.get();
-      for (const char* value : {"31", "32", "0.25", "bf16", "qwen", "dance", "deadline", "halves", "global", "true",
-                                "false", "to_k", "a:2", "01:00:00"}) {
+      for (const char* value : {"31", "32", "0.25", "bf16", "qwen", "dance", "fixed", "critical", "halves", "tea",
+                                "pool", "global", "true", "false", "to_k", "a:2", "01:00:00", "1, 2, 3, 4, 5"}) {
         if (field.get() == before) field.set(value);
       }
       ASSERT_NE(field.get(), before) << section.name << "/" << field.key;
@@ -99,7 +99,7 @@ TEST(FieldList, PathsOfTheWholeModel) {
     }
   }
   EXPECT_EQ(paths, (std::set<std::string>{"model/path", "model/adapter", "prompts/train", "prompts/eval",
-                                          "prompts/embeddings", "reward/detector", "spot/trace"}));
+                                          "prompts/embeddings", "explore/replay", "reward/detector", "spot/trace"}));
 }
 
 TEST(FieldTypes, WholeNumbers) {
@@ -201,6 +201,20 @@ TEST(FieldTypes, WeightedLists) {
   EXPECT_THAT(list.set("a:-1"), HasSubstr("out of range"));
   EXPECT_THAT(list.set("a:nan"), HasSubstr("out of range"));
   EXPECT_THAT(list.set("a:1,a:2"), HasSubstr("a twice"));
+}
+
+TEST(FieldTypes, ListsOfSoManyNumbers) {
+  std::vector<double> numbers;
+  const Field list = NumberList("polynomial", numbers, 3, kFixed, "help");
+  EXPECT_EQ(list.set("-450, 2.5,1e-3"), "");
+  EXPECT_EQ(numbers, (std::vector<double>{-450, 2.5, 1e-3}));
+  EXPECT_EQ(list.get(), "-450, 2.5, 0.001");
+  EXPECT_EQ(list.set(list.get()), "");
+  EXPECT_THAT(list.set("1, 2"), HasSubstr("has 2 numbers"));
+  EXPECT_THAT(list.set("1, 2, 3, 4"), HasSubstr("has 4 numbers"));
+  EXPECT_THAT(list.set("1, x, 3"), HasSubstr("holds 'x'"));
+  EXPECT_THAT(list.set("1, inf, 3"), HasSubstr("not a finite number"));
+  EXPECT_EQ(numbers.size(), 3U);
 }
 
 TEST(FieldTypes, Durations) {

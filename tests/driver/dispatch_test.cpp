@@ -70,19 +70,45 @@ TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {
   dispatch_.Add({{.kind = RequestKind::kExplore, .seed = 1}, {.kind = RequestKind::kExplore, .seed = 2}});
   const Work work = WorkOf(2);
   ASSERT_EQ(work.requests.size(), 2U);
-  Say({Push{2, {Sample{.request = work.requests[0]}}}});
+  Say({Push{2, {Sample{.request = work.requests[0]}}, {}}});
   dispatch_.Cancel(RequestKind::kExplore);
-  Say({Push{2, {Sample{.request = work.requests[1]}}}});
+  Say({Push{2, {Sample{.request = work.requests[1]}}, {}}});
   const std::vector<Sample> taken = dispatch_.Take(RequestKind::kExplore);
   ASSERT_EQ(taken.size(), 1U);
   EXPECT_EQ(taken[0].request.seed, 1U);
 }
 
-TEST_F(DispatchTest, TrainersDoNotExploreWhereExplorersAre) {
+TEST_F(DispatchTest, TrainersExploreOnlyWhatMustBeDoneAndWhereNobodyElseIs) {
   dispatch_.Add({{.kind = RequestKind::kExplore}});
+  config_.explore.budget = ExploreConfig::Budget::kFixed;
   EXPECT_TRUE(WorkOf(1).requests.empty());
   Lose("2");
+  config_.explore.budget = ExploreConfig::Budget::kDeadline;
+  EXPECT_TRUE(WorkOf(1).requests.empty()) << "training must not wait for it";
+  config_.explore.budget = ExploreConfig::Budget::kFixed;
   EXPECT_EQ(WorkOf(1).requests.size(), 1U) << "the last explorer is gone";
+}
+
+TEST_F(DispatchTest, SpotRanksMayBeKeptFromRollouts) {
+  config_.ranks.spot_rollouts = false;
+  dispatch_.Add({{.kind = RequestKind::kRollout}, {.kind = RequestKind::kExplore}});
+  const Work explored = WorkOf(2);
+  ASSERT_EQ(explored.requests.size(), 1U);
+  EXPECT_EQ(explored.requests[0].kind, RequestKind::kExplore);
+  const Work rolled_out = WorkOf(1);
+  ASSERT_EQ(rolled_out.requests.size(), 1U);
+  EXPECT_EQ(rolled_out.requests[0].kind, RequestKind::kRollout);
+}
+
+TEST_F(DispatchTest, TimesAreThoseOfSpotRanks) {
+  dispatch_.Add({{.kind = RequestKind::kRollout, .seed = 1}});
+  WorkOf(2);
+  Say({Push{2, {}, {.degree = 1, .requests = 3, .real_passes = 5}}, Push{1, {}, {.degree = 1, .requests = 7}}});
+  const std::vector<BatchTimes> times = dispatch_.TakeTimes();
+  ASSERT_EQ(times.size(), 1U);
+  EXPECT_EQ(times[0].requests, 3U);
+  EXPECT_TRUE(dispatch_.TakeTimes().empty());
+  EXPECT_EQ(dispatch_.roster().Slots(), std::vector<int>{1});
 }
 
 TEST_F(DispatchTest, RequestsOfALostSpotRankGoToOthers) {
@@ -96,10 +122,10 @@ TEST_F(DispatchTest, RequestsOfALostSpotRankGoToOthers) {
   const Work again = WorkOf(1);
   ASSERT_EQ(again.requests.size(), 2U);
   // A zombie's answer is refused, its next pull sends it away.
-  Say({Push{2, {Sample{.request = lost.requests[0]}}}, PullOf(2, Role::kExplorer)});
+  Say({Push{2, {Sample{.request = lost.requests[0]}}, {}}, PullOf(2, Role::kExplorer)});
   EXPECT_TRUE(std::holds_alternative<Finish>(server_.replies.back()));
   EXPECT_FALSE(dispatch_.Done(RequestKind::kRollout));
-  Say({Push{1, {Sample{.request = again.requests[0]}, Sample{.request = again.requests[1]}}}});
+  Say({Push{1, {Sample{.request = again.requests[0]}, Sample{.request = again.requests[1]}}, {}}});
   EXPECT_TRUE(dispatch_.Done(RequestKind::kRollout));
   EXPECT_EQ(dispatch_.Take(RequestKind::kRollout).size(), 2U);
 }

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "base/error.hpp"
 #include "io/state_file.hpp"
@@ -18,7 +18,9 @@ TEST(RunState, ComesBackAsItWas) {
   RunState state;
   state.next_iteration = 7;
   state.plan = {.iteration = 7, .prompts = {3, 1}, .window_begin = 1, .window_end = 4};
-  state.plan.groups = {{{1ULL << 63U, 5}, {0.25, std::numeric_limits<double>::quiet_NaN()}}, {{9}, {1.0}}};
+  state.plan.groups = {{{1ULL << 63U, 5}, {0.25, kUnknown}, {1, 0}, 0.5, 0.125}, {{9}, {1.0}, {0}}};
+  state.planner = {1, 2.5};
+  state.staleness = {3};
   state.input = "[run]\nseed = 4\n";
   state.contents = {{"model/path", "00ff"}, {"prompts/train", "12"}};
   state.ledger_seconds[1][2] = 3.5;
@@ -39,6 +41,12 @@ TEST(RunState, ComesBackAsItWas) {
   EXPECT_EQ(loaded.plan.groups[0].explored[0], 0.25);
   EXPECT_TRUE(loaded.plan.groups[0].explored[1] != loaded.plan.groups[0].explored[1]);
   EXPECT_EQ(loaded.plan.groups[1].explored, state.plan.groups[1].explored);
+  EXPECT_EQ(loaded.plan.groups[0].control, state.plan.groups[0].control);
+  EXPECT_EQ(loaded.plan.groups[0].pool_mean, 0.5);
+  EXPECT_EQ(loaded.plan.groups[0].pool_std, 0.125);
+  EXPECT_TRUE(std::isnan(loaded.plan.groups[1].pool_std));
+  EXPECT_EQ(loaded.planner, state.planner);
+  EXPECT_EQ(loaded.staleness, state.staleness);
   EXPECT_EQ(loaded.input, state.input);
   EXPECT_EQ(loaded.contents, state.contents);
   EXPECT_EQ(loaded.ledger_seconds[1][2], 3.5);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 namespace spotlight {
@@ -27,7 +29,7 @@ class WorkQueueTest : public testing::Test {
   static Work LeaseOf(WorkQueue& queue, std::uint32_t rank, double now) {
     return queue
         .Lease(
-            PullOf(rank), {static_cast<int>(rank)}, [](int) { return true; }, now)
+            PullOf(rank), {static_cast<int>(rank)}, [](RequestKind, int) { return true; }, now)
         .value_or(Work{});
   }
   static DenoiseState After(std::uint32_t steps) {
@@ -81,6 +83,38 @@ TEST_F(WorkQueueTest, AMalformedCommitIsNotKept) {
   EXPECT_TRUE(LeaseOf(queue, 8, 2).states.empty());
 }
 
+TEST_F(WorkQueueTest, WhatIsNotFiniteIsLeftOutAndNotKept) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add({RequestOf(1), RequestOf(2), RequestOf(3)}, roster_);
+  const Work work = LeaseOf(queue, 7, 0);
+  DenoiseState wrong = After(2);
+  wrong.latents[0] = kNan;
+  queue.Accept(CommitStates{7, {work.requests[0]}, {wrong}}, 1);
+  EXPECT_FALSE(store.State(work.requests[0]));
+  const StepCoefficients step{.sigma = 0.5F};
+  Push push{7, {}, {}};
+  for (const Request& request : work.requests) {
+    push.samples.push_back({.request = request,
+                            .reward = 0.75,
+                            .terms = {},
+                            .latents = {1, 2, 3, 4, 5, 6},
+                            .log_probs = {-1, -2},
+                            .steps = {step, step}});
+  }
+  push.samples[0].reward = std::numeric_limits<double>::infinity();
+  push.samples[1].latents[5] = -kNan;
+  EXPECT_EQ(queue.Accept(std::move(push), 2), 4) << "the steps of one";
+  EXPECT_TRUE(queue.Done(RequestKind::kRollout));
+  const std::vector<Sample> samples = queue.Take(RequestKind::kRollout);
+  ASSERT_EQ(samples.size(), 3U);
+  EXPECT_TRUE(std::isnan(samples[0].reward) && std::isnan(samples[1].reward));
+  EXPECT_EQ(samples[2].reward, 0.75);
+  EXPECT_EQ(store.Samples(3).size(), 1U);
+}
+
 TEST_F(WorkQueueTest, ARestartRepeatsNeitherFinishedNorCommittedWork) {
   const StepCoefficients step{.sigma = 0.5F};
   {
@@ -94,7 +128,7 @@ TEST_F(WorkQueueTest, ARestartRepeatsNeitherFinishedNorCommittedWork) {
     sample.latents = {1, 2, 3, 4, 5, 6};
     sample.log_probs = {-1, -2};
     sample.steps = {step, step};
-    EXPECT_EQ(queue.Accept(Push{7, {sample}}, 1), 4) << "its steps";
+    EXPECT_EQ(queue.Accept(Push{7, {sample}, {}}, 1), 4) << "its steps";
     queue.Accept(CommitStates{7, {work.requests[2]}, {After(3)}}, 1);
     ASSERT_TRUE(store.WaitWritten(10));
   }
@@ -134,10 +168,10 @@ TEST_F(WorkQueueTest, ADegreeIsChosenOnceItWasMeasuredBesideOne) {
     if (seconds == 1) pull.members = {7, 8};
     const Work work = queue
                           .Lease(
-                              pull, {7}, [](int) { return true; }, now)
+                              pull, {7}, [](RequestKind, int) { return true; }, now)
                           .value();
     now += seconds;
-    queue.Accept(Push{7, {Sample{.request = work.requests[0]}}}, now);
+    queue.Accept(Push{7, {Sample{.request = work.requests[0]}}, {}}, now);
   }
   queue.Add({RequestOf(9)}, roster_);
   EXPECT_EQ(queue.degree(), 2);

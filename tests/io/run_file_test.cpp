@@ -58,8 +58,8 @@ TEST_F(RunFileTest, HistoryHasScalesUnitsAndNan) {
 }
 
 TEST_F(RunFileTest, RolloutsAndRewardsAreAligned) {
-  run_.AppendRollouts({Row(1, 0.5), Row(1, 0.75)});
-  run_.AppendRollouts({Row(2, 1)});
+  run_.AppendIteration(1, {}, {.rollouts = {Row(1, 0.5), Row(1, 0.75)}});
+  run_.AppendIteration(2, {}, {.rollouts = {Row(2, 1)}});
   const H5File file(path_, H5File::Mode::kRead);
   EXPECT_THAT(file.Read<std::int64_t>("/rollouts/row"), ElementsAre(0, 1, 2));
   EXPECT_THAT(file.Read<std::int64_t>("/rollouts/step"), ElementsAre(1, 1, 2));
@@ -72,6 +72,43 @@ TEST_F(RunFileTest, RolloutsAndRewardsAreAligned) {
     EXPECT_EQ(file.Dimensions("/rollouts/" + name), Shape{3}) << name;
     EXPECT_TRUE(file.HasAttribute("/rollouts/" + name, name == "row" ? "REFERENCE_LIST" : "DIMENSION_LIST")) << name;
   }
+}
+
+TEST_F(RunFileTest, WhatWasExploredComesBack) {
+  const ExploredRow kept{.step = 4,
+                         .prompt_id = ~0ull,
+                         .prompt_index = 7,
+                         .seed = 1ull << 63,
+                         .real_steps = 6,
+                         .rank = 3,
+                         .weight_version = 4,
+                         .reward = 0.25,
+                         .kept = true,
+                         .control = true};
+  run_.AppendIteration(4, {}, {.explored = {kept, {.step = 4, .seed = 9}}});
+  run_.AppendIteration(5, {}, {.decisions = {{.step = 5, .seeds = 8, .real_steps = 6, .feasible = true, .score = 2}}});
+  EXPECT_TRUE(run_.Holds("/explored"));
+  EXPECT_FALSE(run_.Holds("/elsewhere"));
+  EXPECT_EQ(run_.Steps(), 2);
+  EXPECT_EQ(run_.ReadAttribute("software"), "spotlight");
+  EXPECT_THAT(run_.AttributeNames(), ElementsAre("input", "software"));
+  const std::vector<ExploredRow> rows = run_.ReadExplored();
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].step, 4);
+  EXPECT_EQ(rows[0].prompt_id, kept.prompt_id);
+  EXPECT_EQ(rows[0].prompt_index, 7);
+  EXPECT_EQ(rows[0].seed, kept.seed);
+  EXPECT_EQ(rows[0].real_steps, 6);
+  EXPECT_EQ(rows[0].rank, 3);
+  EXPECT_EQ(rows[0].weight_version, 4U);
+  EXPECT_EQ(rows[0].reward, 0.25);
+  EXPECT_TRUE(rows[0].kept && rows[0].control);
+  EXPECT_FALSE(rows[1].kept || rows[1].control);
+  const H5File file(path_, H5File::Mode::kRead);
+  EXPECT_THAT(file.Read<double>("/decisions/score"), ElementsAre(2));
+  EXPECT_THAT(file.Read<std::uint8_t>("/decisions/feasible"), ElementsAre(1));
+  EXPECT_EQ(file.GetText("/decisions/budget_s", "units"), "s");
+  EXPECT_TRUE(file.HasAttribute("/explored/seed", "DIMENSION_LIST"));
 }
 
 TEST_F(RunFileTest, PromptsAttributesAndImages) {
@@ -99,8 +136,10 @@ TEST_F(RunFileTest, PromptsAttributesAndImages) {
 TEST_F(RunFileTest, TruncateDropsLaterRowsOnly) {
   const Image image{1, 1, {0, 0, 0}};
   for (int step = 1; step <= 3; ++step) {
-    run_.AppendHistory(step, {{"reward_mean", step}});
-    run_.AppendRollouts({Row(step, step), Row(step, step)});
+    run_.AppendIteration(step, {{"reward_mean", step}},
+                         {.rollouts = {Row(step, step), Row(step, step)},
+                          .explored = {{.step = step}},
+                          .decisions = {{.step = step}, {.step = step}}});
     run_.AppendImages(step, {image}, {""});
   }
   run_.TruncateAfter(2);
@@ -110,6 +149,8 @@ TEST_F(RunFileTest, TruncateDropsLaterRowsOnly) {
   EXPECT_THAT(file.Read<double>("/history/reward_mean"), ElementsAre(1, 2, 30));
   EXPECT_THAT(file.Read<double>("/rewards/geneval"), ElementsAre(1, 1, 2, 2));
   EXPECT_THAT(file.Read<std::int64_t>("/rollouts/row"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(file.Read<std::int64_t>("/explored/step"), ElementsAre(1, 2));
+  EXPECT_THAT(file.Read<std::int64_t>("/decisions/step"), ElementsAre(1, 1, 2, 2));
   EXPECT_THAT(file.Children("/samples"),
               UnorderedElementsAre("step_000001", "step_000001_captions", "step_000002", "step_000002_captions"));
 }
@@ -123,8 +164,8 @@ TEST_F(RunFileTest, AKillLosesNothingAcknowledged) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       for (std::int64_t step = 1;; ++step) {
-        run_.AppendHistory(step, {{"reward_mean", static_cast<double>(step)}});
-        run_.AppendRollouts({Row(step, 1), Row(step, 2)});
+        run_.AppendIteration(step, {{"reward_mean", static_cast<double>(step)}},
+                             {.rollouts = {Row(step, 1), Row(step, 2)}});
         if (write(ends[1], &step, sizeof(step)) < 0) std::_Exit(1);
       }
     }
@@ -154,8 +195,8 @@ TEST_F(RunFileTest, FullDiskIsReportedAndHarmless) {
   run_.AppendHistory(1, {{"reward_mean", 1}});
   const auto size = std::filesystem::file_size(path_);
   for (const rlim_t limit : {size / 2, size + 1024}) {  // while copying; while HDF5 writes
-    const std::string message =
-        FileErrorOnFullDisk(limit, [&] { run_.AppendRollouts(std::vector<RolloutRow>(5000, Row(1, 1))); });
+    const std::string message = FileErrorOnFullDisk(
+        limit, [&] { run_.AppendIteration(2, {}, {.rollouts = std::vector<RolloutRow>(5000, Row(1, 1))}); });
     EXPECT_THAT(message, HasSubstr("run.h5"));
     EXPECT_THAT(message, HasSubstr("File too large"));
     EXPECT_THAT(message, ::testing::Not(HasSubstr("died")));

@@ -30,6 +30,7 @@ inline Request StoreRequest(std::uint32_t prompt, RequestKind kind = RequestKind
           .weight_version = iteration,
           .window_begin = kWindowBegin,
           .window_end = kWindowEnd,
+          .real_steps = kind == RequestKind::kExplore ? 2U : 0U,
           .epoch = 5};
 }
 
@@ -87,6 +88,7 @@ inline void ExpectSame(const Sample& a, const Sample& b) {
   EXPECT_EQ(a.request.weight_version, b.request.weight_version);
   EXPECT_EQ(a.request.window_begin, b.request.window_begin);
   EXPECT_EQ(a.request.window_end, b.request.window_end);
+  EXPECT_EQ(a.request.real_steps, b.request.real_steps);
   EXPECT_EQ(a.rank, b.rank);
   EXPECT_EQ(a.reward, b.reward);
   EXPECT_EQ(a.terms, b.terms);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "base/error.hpp"
 #include "model/model_weights.hpp"
 #include "tests/model/golden.hpp"
@@ -100,6 +102,36 @@ TEST_P(NodeWeights, WholeModelsAreSharedByVersion) {
   const Parameters& base = second.Base();  // of the KL term: a piece of its own
   EXPECT_EQ(base.modulation, nullptr);
   EXPECT_EQ(first_node.Keys().size(), 2u);
+}
+
+// A byte of what a session's ranks share under `key` is another one from now on.
+void DamageShared(const std::string& session, const std::string& key) {
+  const std::string path = "/dev/shm/spotlight-" + session + "-" + key;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  ASSERT_TRUE(file.is_open()) << path;
+  file.seekp(4096 + 40).put('\x7f');
+}
+
+TEST_P(NodeWeights, ADamagedCopyIsFetchedAgain) {
+  const GoldenModel lora = LoadGoldenLora(), whole = LoadGoldenModel("tiny");
+  for (const GoldenModel& model : {lora, whole}) {
+    const std::string session = NewSession();
+    NodeMemory first_node(session), second_node(session);
+    const std::vector<float> sigmas = model.layout->lora().rank > 0 ? std::vector<float>{0.5f} : std::vector<float>{};
+    ModelWeights first(model.layout, model.source, GetParam(), sigmas, 1, &first_node),
+        second(model.layout, model.source, GetParam(), sigmas, 1, &second_node);
+    const std::vector<float> values = Sequence(first.trained_layout().size(), 1);
+    first.Put({4, false}, values);
+    DamageShared(session, "weights-4");
+    int fetched = 0;
+    second.Load({4, false}, [&](std::span<float> out) {
+      ++fetched;
+      std::copy(values.begin(), values.end(), out.begin());
+    });
+    EXPECT_EQ(fetched, 1);
+    EXPECT_TRUE(second.Intact());
+    EXPECT_FALSE(first.Intact()) << "who mapped it before keeps it";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, NodeWeights, testing::Values(Precision::kFp32, Precision::kBf16));

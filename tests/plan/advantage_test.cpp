@@ -79,5 +79,35 @@ TEST(Advantage, GroupOutOfRangeIsABug) {
   EXPECT_THROW(GroupAdvantages(rewards, group, 1, {}), InternalError);
 }
 
+TEST(Advantage, ThePoolTakesTheGroupsPlace) {
+  const std::vector<double> rewards = {0, 1, 0, 1, 5, 5};
+  const std::vector<int> group = {0, 0, 1, 1, 2, 2};
+  const std::vector<Moments> pool = {{0.25, 0.5}, {0.25, 0}, {1, 2}};
+  Advantages result = GroupAdvantages(rewards, group, 3, {}, pool);
+  EXPECT_DOUBLE_EQ(result.values[0], -0.25 / (0.5 + 1e-4));
+  EXPECT_DOUBLE_EQ(result.values[1], 0.75 / (0.5 + 1e-4));
+  EXPECT_DOUBLE_EQ(result.values[2], -0.5 / (0.5 + 1e-4));  // a pool without spread: the group's own
+  EXPECT_EQ(result.values[4], 0);                           // a group without spread
+  EXPECT_DOUBLE_EQ(result.group_mean[0], 0.5);
+  EXPECT_DOUBLE_EQ(result.group_std[0], 0.5);
+  const std::vector<Moments> unknown(3);
+  EXPECT_EQ(GroupAdvantages(rewards, group, 3, {}, unknown).values, GroupAdvantages(rewards, group, 3, {}).values);
+  AdvantageOptions options;
+  options.global_std = true;
+  result = GroupAdvantages(rewards, group, 3, options, pool);
+  EXPECT_DOUBLE_EQ(result.values[1], 0.75 / (result.global_std + 1e-4));
+  EXPECT_THROW(GroupAdvantages(rewards, group, 3, {}, std::vector<Moments>(2)), InternalError);
+}
+
+TEST(Advantage, MomentsOfFiniteRewards) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_DOUBLE_EQ(MomentsOf(std::vector<double>{1, kNan, 3, infinity}).mean, 2);
+  EXPECT_DOUBLE_EQ(MomentsOf(std::vector<double>{1, kNan, 3, -infinity}).std, 1);
+  EXPECT_EQ(MomentsOf(std::vector<double>{0.1, 0.1, 0.1}).std, 0);
+  EXPECT_TRUE(std::isnan(MomentsOf({}).mean));
+  EXPECT_TRUE(
+      std::isnan(GroupAdvantages(std::vector<double>{1, infinity, 2}, std::vector<int>{0, 0, 0}, 1, {}).values[1]));
+}
+
 }  // namespace
 }  // namespace spotlight

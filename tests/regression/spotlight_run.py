@@ -26,6 +26,7 @@ TINY = {
     "group/prompts": 2,
     "group/images": 4,
     "explore/seeds": 8,
+    "explore/budget": "fixed",
     "eval/seeds": 1,
     "eval/steps": 4,
     "eval/every": 2,

@@ -1,64 +1,17 @@
 // The shipped tiny model against the numbers of the program that trained it: velocities, latents,
 // images and rewards of eight samples, number for number; the base's 256 rewards statistically.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <optional>
-
-#include "io/json_file.hpp"
-#include "io/prompts.hpp"
 #include "kernels/sde_step.hpp"
 #include "model/guided_velocity.hpp"
-#include "model/linear_vae.hpp"
-#include "model/model_weights.hpp"
-#include "reward/reward.hpp"
-#include "rollout/sampler.hpp"
 #include "rollout/schedule.hpp"
 #include "tests/model/golden.hpp"
+#include "tests/rollout/shapes_model.hpp"
 
 namespace spotlight {
 namespace {
 
-const std::string kModel = SPOTLIGHT_INPUT_DIR "/models/tiny-shapes";
-
-class ShapesReference : public testing::Test {
- protected:
-  ShapesReference() {
-    layout_ = std::make_shared<const DitLayout>(ReadTransformerConfig(kModel), LoraSettings{});
-    weights_.resize(static_cast<std::size_t>(layout_->base().size()));
-    layout_->base().Load(*source_, weights_);
-    base_.Resize(static_cast<Index>(weights_.size()));
-    base_.CopyFromHost(weights_);
-    table_ = ReadSafetensors(kModel + "/text_embedding.safetensors").at("embed_tokens.weight");
-    const std::string detector = kModel + "/detector.safetensors";
-    RewardConfig config;
-    config.terms = {{"geneval_strict", 1}, {"geneval_soft", 1}, {"geneval_dense", 1}};
-    reward_ = std::make_unique<Reward>(config, ShapeDetector(ReadSafetensors(detector), detector));
-    prompts_.prompts = ReadPrompts(SPOTLIGHT_INPUT_DIR "/prompts/shapes_eval.jsonl").prompts;
-    const Vocabulary vocabulary = ReadVocabulary(kModel);
-    for (const Prompt& prompt : prompts_.prompts)
-      prompts_.conditions.push_back(Embed(vocabulary.Tokenize(prompt.text)));
-  }
-
-  TextCondition Embed(const std::vector<int>& ids) const {
-    TextCondition condition{static_cast<Index>(ids.size()), {}};
-    for (const int id : ids) {
-      const auto row = table_.data.begin() + id * table_.shape[1];
-      condition.embedding.insert(condition.embedding.end(), row, row + table_.shape[1]);
-    }
-    return condition;
-  }
-
-  std::shared_ptr<const TensorSource> source_ = std::make_shared<WeightMapSource>(ReadWeights(kModel), kModel);
-  std::shared_ptr<const DitLayout> layout_;
-  std::vector<float> weights_;
-  Buffer base_;
-  HostTensor table_;
-  std::unique_ptr<Reward> reward_;
-  ConditionedPrompts prompts_;
-  LinearVae vae_{ReadSafetensors(kModel + "/linear_vae.safetensors"), kModel};
-};
+class ShapesReference : public ShapesModel {};
 
 TEST_F(ShapesReference, EightSamplesNumberForNumber) {
   const SafetensorsFile file(SPOTLIGHT_TEST_DATA_DIR "/tiny-shapes/reference.safetensors");
@@ -127,22 +80,6 @@ TEST_F(ShapesReference, EightSamplesNumberForNumber) {
     }
   }
 }
-
-// Stops the batch at a border, as a preemption does, with what was committed there.
-class StopAt : public StepBorder {
- public:
-  explicit StopAt(int steps) : steps_(steps) {}
-  void At(int steps, const States& states) override {
-    if (steps != steps_) return;
-    committed = states();
-    throw PeerStopped{};
-  }
-  struct PeerStopped {};
-  std::vector<DenoiseState> committed;
-
- private:
-  int steps_;
-};
 
 TEST_F(ShapesReference, ARolloutThatWasInterruptedHasTheSameBits) {
   Config config;
