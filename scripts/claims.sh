@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What exploration beside training is worth: runs spotlight and each baseline of inputs/baselines to a held-out score.
 #
-#   scripts/claims.sh                         all arms: each tunes its learning rate, then 8 run seeds (2 to 3 h, 2 cores)
+#   scripts/claims.sh                         all arms: each tunes its learning rate, then 8 run seeds (some 2 hours)
 #   scripts/claims.sh -o run/claims --arms spotlight,critical --seeds 4 --iterations 60 --target 0.5
 #   scripts/claims.sh --table -o run/claims   only the table and the plot, of the runs that are there
 #
-# Prints and writes OUT/claims.md (iterations, wall time and cost to the score, with 95 % intervals), OUT/claims.csv (one
+# Prints and writes OUT/claims.md (iterations, time and cost to the score, with 95 % intervals), OUT/claims.csv (one
 # row a run) and OUT/claims.png. A second call goes on where the first was stopped: finished runs are kept, and what was
 # begun is resumed. --help lists all options; ranks get one core each, so leave as many free. SPOTLIGHT_BINARY names a
 # program that is to be used as it is.

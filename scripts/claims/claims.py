@@ -73,7 +73,8 @@ def run(options, arm, rate, seed, iterations):
     if code != 0:
         sys.exit(f"claims.sh: exit code {code} of {' '.join(words)}; see {directory.with_suffix('.log')}")
     result = read_run(directory, iterations)
-    print(f"{arm:<18} lr {rate:<8g} seed {seed:<5} score {result.scores[-1]:.3f} in {result.wall[-1]:.0f} s", flush=True)
+    outcome = f"score {result.scores[-1]:.3f} in {result.wall[-1]:.0f} s"
+    print(f"{arm:<18} lr {rate:<8g} seed {seed:<5} {outcome}", flush=True)
     return directory
 
 

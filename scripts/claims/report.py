@@ -11,6 +11,19 @@ from PIL import Image, ImageDraw, ImageFont
 
 RESAMPLES = 10000
 COLORS = [(30, 90, 200), (220, 110, 20), (40, 150, 60), (190, 40, 60), (130, 80, 180), (90, 90, 90)]
+# Second table: title, column of RunResult.columns, factor, digits.
+MEANS = (
+    ("s / iteration", "time_step_s", 1, 3),
+    ("training s", "train_alone_s", 1, 3),
+    ("exploration overhead %", "overhead", 100, 2),
+    ("spot idle %", "spot_idle", 100, 0),
+    ("seeds", "explore_seeds", 1, 1),
+    ("computed steps", "explore_steps", 1, 1),
+    ("images explored", "explore_images", 1, 0),
+    ("group std", "group_reward_std_mean", 1, 3),
+    ("dead groups %", "group_zero_spread_ratio", 100, 0),
+    ("control r", "explore_control_r", 1, 2),
+)
 QUANTITIES = {"iterations": "steps", "wall s": "wall", "cost": "cost"}
 
 
@@ -36,6 +49,15 @@ def cell(values, digits):
     return f"{mean:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 
 
+def mean_of(runs, name, scale, digits):
+    values = [result.columns[name] for result in runs.values() if not np.isnan(result.columns.get(name, np.nan))]
+    return f"{scale * np.mean(values):.{digits}f}" if values else ""
+
+
+def row(*cells):
+    return "| " + " | ".join(cells) + " |"
+
+
 def table(results, rates, target):
     lines = [
         f"Target: held-out score {target:g} as the mean of three evaluations. 95 % intervals over run seeds.",
@@ -54,23 +76,10 @@ def table(results, rates, target):
             known = arm != "spotlight" and len(pairs) > 0
             ratios.append("%.2f (%.2f-%.2f)" % interval(pairs, ratio_of_means) if known else "")
         final = cell([r.scores[-1] for r in runs.values()], 3)
-        lines.append(f"| {arm} | {rates[arm]:g} | {len(runs)}, {reached} | {' | '.join(cells)} | {final} | {' | '.join(ratios)} |")
-    lines += [
-        "",
-        "| arm | s / iteration | training s | exploration overhead % | spot idle % | seeds x steps | group std | dead groups % | control r |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+        lines.append(row(arm, f"{rates[arm]:g}", f"{len(runs)}, {reached}", *cells, final, *ratios))
+    lines += ["", row("arm", *(title for title, *_ in MEANS)), "|---" * (len(MEANS) + 1) + "|"]
     for arm, runs in results.items():
-        def mean(name, scale=1.0, digits=2):
-            values = [r.columns[name] * scale for r in runs.values() if name in r.columns and r.columns[name] == r.columns[name]]
-            return f"{np.mean(values):.{digits}f}" if values else ""
-
-        explored = f"{mean('explore_seeds', 1, 1)} x {mean('explore_steps', 1, 1)}"
-        lines.append(
-            f"| {arm} | {mean('time_step_s', 1, 3)} | {mean('train_alone_s', 1, 3)} | {mean('overhead', 100)} | "
-            f"{mean('spot_idle', 100, 0)} | {explored if explored != ' x ' else ''} | "
-            f"{mean('group_reward_std_mean', 1, 3)} | {mean('group_zero_spread_ratio', 100, 0)} | {mean('explore_control_r')} |"
-        )
+        lines.append(row(arm, *(mean_of(runs, name, scale, digits) for _, name, scale, digits in MEANS)))
     return "\n".join(lines) + "\n"
 
 
@@ -80,8 +89,9 @@ def write_csv(path, results, rates, target):
         rows.writerow(["arm", "lr", "seed", "reached", *QUANTITIES, "final_score"])
         for arm, runs in results.items():
             for seed, result in runs.items():
+                reached = int(result.reached(target) is not None)
                 values = [f"{spent(result, name, target):.6g}" for name in QUANTITIES.values()]
-                rows.writerow([arm, rates[arm], seed, int(result.reached(target) is not None), *values, result.scores[-1]])
+                rows.writerow([arm, rates[arm], seed, reached, *values, result.scores[-1]])
 
 
 def plot(path, results, target):

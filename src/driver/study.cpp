@@ -123,7 +123,7 @@ void PrintSetting(const RankStudy& study, const StudySetting& setting) {
   const double gained = SpreadGained(agreement.spread, study.random_spread, study.best_spread);
   PrintRow(setting.name, fmt::format("{}/{}", setting.real_steps, reference.real_steps), Cell(agreement.spearman),
            Cell(agreement.kendall), Cell(agreement.overlap), Cell(agreement.spread),
-           std::isnan(gained) ? "-" : fmt::format("{:.0f} %", 100 * gained),
+           std::isnan(gained) ? "-" : fmt::format("{:.0f} %", std::round(100 * gained) + 0.0),
            fmt::format("{:.2f}", setting.seconds / reference.seconds));
 }
 

@@ -12,6 +12,7 @@ import argparse
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -84,6 +85,8 @@ def main(arguments):
     import preemptions
     import scenarios
 
+    # A shell's background job ignores it, and so would all runs, which are asked to stop by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options = parse(arguments, list(scenarios.ALL))
     if "list" in options.scenarios:
         for scenario in scenarios.ALL.values():

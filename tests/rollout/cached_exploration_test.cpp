@@ -33,6 +33,13 @@ TEST(SkipSchedule, ComputesTheFirstStepAndSoManyInAll) {
   }
 }
 
+TEST(SkipSchedule, IsDenseAtTheStart) {
+  EXPECT_EQ(Computed(10, 3), (std::vector<int>{0, 2, 5}));
+  EXPECT_EQ(Computed(10, 5), (std::vector<int>{0, 1, 2, 4, 6}));
+  EXPECT_EQ(Computed(10, 6), (std::vector<int>{0, 1, 2, 3, 4, 6}));
+  EXPECT_EQ(Computed(20, 8), (std::vector<int>{0, 2, 4, 6, 8, 10, 12, 14}));
+}
+
 TEST(SkipSchedule, RefusesWhatIsNoNumberOfSteps) {
   EXPECT_THROW(SkipSchedule(10, 0), InternalError);
   EXPECT_THROW(SkipSchedule(10, 11), InternalError);
