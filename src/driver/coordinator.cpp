@@ -235,8 +235,8 @@ void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& 
   values["ranks_spot"] = dispatch_.roster().explorers();
   AddCost(dispatch_.ledger(), values);
   const int iteration = static_cast<int>(state_.next_iteration);
-  record_.AddIteration(state_.plan, values, rollouts, advantages, exploration_.explored(), next,
-                       exploration_.Decisions(state_.next_iteration));
+  record_.AddIteration(state_.plan, values, rollouts, advantages, exploration_.TakeExplored(), next,
+                       exploration_.TakeDecisions(state_.next_iteration));
   const double left = (config_.run.iterations - iteration - 1) * (Elapsed() - elapsed_before_) /
                       std::max(1, iteration + 1 - first_iteration_);
   progress_.Step(iteration, values, left);

@@ -159,7 +159,7 @@ void Exploration::Credit(const IterationPlan& plan, std::span<const double> rewa
   }
 }
 
-std::vector<DecisionRow> Exploration::Decisions(std::uint32_t step) const {
+std::vector<DecisionRow> Exploration::TakeDecisions(std::uint32_t step) {
   std::vector<DecisionRow> rows;
   for (const ArmOption& option : decision_.options) {
     rows.push_back({.step = step,
@@ -171,6 +171,7 @@ std::vector<DecisionRow> Exploration::Decisions(std::uint32_t step) const {
                     .score = option.score,
                     .chosen = option.arm == decision_.chosen});
   }
+  decision_ = {};
   return rows;
 }
 

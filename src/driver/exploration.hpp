@@ -12,6 +12,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/request.hpp"
@@ -49,9 +50,9 @@ class Exploration {
   // Into a checkpoint, from which the constructor goes on.
   void Save(RunState& state) const;
 
-  // Of the last Plan and Choose, for the record.
-  const std::vector<Sample>& explored() const { return explored_; }
-  std::vector<DecisionRow> Decisions(std::uint32_t step) const;
+  // Of Plan and Choose since the last call, for the record of iteration `step`.
+  std::vector<Sample> TakeExplored() { return std::exchange(explored_, {}); }
+  std::vector<DecisionRow> TakeDecisions(std::uint32_t step);
 
  private:
   std::vector<Request> Recorded(const IterationPlan& next, std::uint64_t version);

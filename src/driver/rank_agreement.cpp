@@ -16,6 +16,7 @@ constexpr std::uint64_t kResampleStream = 0x70726f6d707473ULL;
 
 double SpreadOf(const std::vector<double>& rewards, const std::vector<int>& chosen) {
   std::vector<double> values;
+  values.reserve(chosen.size());
   for (const int seed : chosen) values.push_back(rewards[static_cast<std::size_t>(seed)]);
   return MomentsOf(values).std;
 }

@@ -65,7 +65,7 @@ TEST_F(ExplorationTest, AFixedBudgetIsTheSameWhateverWasMeasured) {
   const std::vector<Request> requests = exploration.Plan(plans_[4], {}, 3);
   ASSERT_EQ(requests.size(), 16U) << "also where trainers must do it";
   EXPECT_EQ(requests[0].real_steps, 6U);
-  EXPECT_TRUE(exploration.Decisions(3).empty());
+  EXPECT_TRUE(exploration.TakeDecisions(3).empty());
 }
 
 TEST_F(ExplorationTest, PlansOnlyWhatFitsBesideTraining) {
@@ -75,13 +75,16 @@ TEST_F(ExplorationTest, PlansOnlyWhatFitsBesideTraining) {
   std::vector<Arm> played;
   for (std::uint32_t i = 2; i < 30; ++i) {
     const Arm arm = Turn(exploration, i, 4);
-    const std::vector<DecisionRow> rows = exploration.Decisions(i - 1);
+    const std::vector<DecisionRow> rows = exploration.TakeDecisions(i - 1);
     const auto chosen = std::find_if(rows.begin(), rows.end(), [](const DecisionRow& row) { return row.chosen; });
     ASSERT_NE(chosen, rows.end());
     EXPECT_EQ(chosen->seeds, arm.seeds);
     EXPECT_TRUE(chosen->feasible);
     EXPECT_LE(chosen->cost_s, chosen->budget_s);
     EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](const DecisionRow& row) { return row.chosen; }), 1);
+    EXPECT_TRUE(exploration.TakeDecisions(i).empty()) << "of one iteration once";
+    EXPECT_FALSE(exploration.TakeExplored().empty());
+    EXPECT_TRUE(exploration.TakeExplored().empty());
     played.push_back(arm);
   }
   // Two groups have 16 requests of 8 seeds done in 8 turns of 1 s with all steps: over the 4 s there are.
