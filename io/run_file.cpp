@@ -255,15 +255,15 @@ std::string RunFile::ReadAttribute(const std::string& name) const {
 std::int64_t RunFile::Steps() const { return H5File(path_, H5File::Mode::kRead).Dimensions("/history/step")[0]; }
 
 void RunFile::WriteHistory(H5File& file, std::int64_t step, const std::map<std::string, double>& values) const {
-  std::size_t used = 0;
+  for (const auto& [name, value] : values) {
+    SPOTLIGHT_REQUIRE(file.Has("/history/" + name), "the history value " + name + " has no column in " + path_);
+  }
   for (const std::string& name : file.Children("/history")) {
     if (name == "step") continue;
     const auto found = values.find(name);
     const double value = found == values.end() ? kNan : found->second;
-    used += found == values.end() ? 0 : 1;
     file.Append<double>("/history/" + name, std::span<const double>(&value, 1));
   }
-  SPOTLIGHT_REQUIRE(used == values.size(), "a history value has no column in " + path_);
   file.Append<std::int64_t>("/history/step", std::span<const std::int64_t>(&step, 1));
 }
 

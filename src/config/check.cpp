@@ -93,8 +93,8 @@ void CheckExploration(const Config& config) {
                     "{}",
                     Key(config, "explore/when"), Key(config, cached ? "explore/steps" : "explore/cache")));
   }
-  const auto given = config.sources.find("explore/planner");
-  if (explore.budget == ExploreConfig::Budget::kFixed && given != config.sources.end() &&
+  // The default says nothing: the input of a checkpoint names it, too.
+  if (explore.budget == ExploreConfig::Budget::kFixed && explore.planner != ExploreConfig{}.planner &&
       explore.planner != ExploreConfig::Planner::kFixed) {
     throw UserError(fmt::format("{} = fixed leaves nothing to plan; leave out {}, or take budget = deadline",
                                 Key(config, "explore/budget"), Key(config, "explore/planner")));

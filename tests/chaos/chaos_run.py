@@ -21,6 +21,7 @@ import spotlight_run as sr
 LIMIT = float(os.environ.get("SPOTLIGHT_CHAOS_LIMIT", "150"))  # seconds of a run; longer is a hang
 START_LIMIT = 75  # seconds; a death while MPI starts keeps the other ranks of its job for 60
 SHARED_MEMORY = pathlib.Path("/dev/shm")
+sr.LIMIT = 900  # seconds of an undisturbed run, which may have hundreds of iterations, by one process, on a busy machine
 
 # A run of 2 to 3 s: 12 iterations that explore, roll out, evaluate, train and save.
 SETTINGS = dict(

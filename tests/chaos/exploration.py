@@ -22,14 +22,14 @@ def lost_in_training(run):
 
 @scenario("T2", "explorers are slow: a deadline cuts exploration", {"explore/budget": "deadline"})
 def cut_at_the_deadline(run):
-    run.environment["SPOTLIGHT_FAILPOINT"] = "explore.step:sleep:ms=400"  # 2.4 s an image
+    run.environment["SPOTLIGHT_FAILPOINT"] = "explore.step:sleep:ms=60"  # 0.4 s a batch
     run.start(RANKS)
     run.wait()
     rows = [row for row in sr.history(run.directory) if row.get("explore_images") is not None]
     tail = max((row["time_explore_tail_s"] for row in rows), default=0)
     run.check(len(rows) >= 10, f"{len(rows)} iterations have explored")
     run.check(tail < 1.2, f"training's end waited {tail:.2f} s for exploration")
-    run.check(all(row["explore_images"] < EXPLORED for row in rows), "nothing was cut")
+    run.check(any(row["explore_images"] < EXPLORED for row in rows), "nothing was cut")
     run.check(all(row["policy_loss"] is not None for row in rows), "an iteration has not trained")
     run.finish(bits=False)
 

@@ -19,6 +19,11 @@ RANKS = 10  # coordinator, trainer, 8 explorers
 LORA = {"lora/rank": 4}  # without an adapter there is no base that stays
 HEADER = 4096  # bytes, before the weights in a file of the node's memory
 
+
+def rank_logs(run):
+    return "".join(path.read_text(errors="replace") for path in (run.directory / "logs").iterdir())
+
+
 add_place("M1-alloc", "no memory in a step", "denoise.step:nomem:times=3:nth={nth}")
 
 
@@ -58,7 +63,7 @@ def no_shared_memory(run):
         return
     # Every source sends two of its pieces damaged; a receiver asks another one, or again.
     run.environment["SPOTLIGHT_FAILPOINT"] = ";".join(
-        f"weights.served:flip:nth={run.random.randint(1, 8)}" for _ in range(2)
+        f"weights.served:flip:nth={nth}" for nth in run.random.sample(range(1, 9), 2)
     )
     run.start(RANKS)
     run.wait_rows(1)
@@ -69,7 +74,7 @@ def no_shared_memory(run):
             run.kill(run.explorers()[:1])
             run.join()
         run.wait()
-        logs = "".join(path.read_text(errors="replace") for path in (run.directory / "logs").iterdir())
+        logs = rank_logs(run)
         run.check(full, "no right to make /dev/shm smaller")
         run.check("keeps a copy of its own" in logs, "no rank has found the memory full")
         run.check("came damaged" in logs or "is of no use" in logs, "no damaged piece was noticed")
@@ -122,8 +127,7 @@ def damaged_copy(run):
         run.wait()
     finally:
         damage.end()
-    logs = "".join(path.read_text(errors="replace") for path in (run.directory / "logs").iterdir())
-    run.check("is damaged; it is fetched again" in logs, "no damage was noticed")
+    run.check("is damaged; it is fetched again" in rank_logs(run), "no damage was noticed")
     run.finish()
 
 
@@ -146,7 +150,14 @@ def damaged_base(run):
     run.finish()
 
 
-add_place("W4-pieces", "a byte of the weights is changed on their way", "weights.served:flip:nth={nth}")
+@scenario("W4-pieces", "a byte of the weights is changed on their way")
+def damaged_on_the_way(run):
+    run.environment["SPOTLIGHT_FAILPOINT"] = f"weights.served:flip:nth={run.random.randint(1, 8)}"
+    run.start(RANKS)
+    run.wait()
+    run.check("came damaged" in rank_logs(run), "no damaged piece was noticed")
+    run.finish()
+
 
 NAN = "{place}:nan:chance=0.03:seed={seed}"
 

@@ -115,6 +115,7 @@ TEST(Check, ExploredSeedsFillAGroup) {
               AllOf(HasSubstr("critical"), HasSubstr("explore/steps")));
   EXPECT_THAT(exploring([](Config& c) {
                 c.explore.budget = ExploreConfig::Budget::kFixed;
+                c.explore.planner = ExploreConfig::Planner::kThompson;
                 c.sources["explore/planner"] = "a.ini:3";
               }),
               AllOf(HasSubstr("explore/budget (default) = fixed"), HasSubstr("explore/planner (a.ini:3)")));

@@ -8,7 +8,8 @@ import spotlight_run as sr
 from spotlight_run import FILE_SYSTEM, FINISHED, INPUT, RunTest, run, train
 
 SMALL = {"study/prompts": 12, "study/seeds": 12}
-ROW = re.compile(r"(current|other noise|\d+ older) +(\d+/\d+) +(-?\d\.\d+) \[(-?\d\.\d+), (-?\d\.\d+)\] +(-?\d\.\d+) \[")
+N = r"(-?\d\.\d+)"  # name, steps, rho and its interval, tau-b
+ROW = re.compile(rf"(current|other noise|\d+ older) +(\d+/\d+) +{N} \[{N}, {N}\] +{N} \[")
 FILE = "study_ranks.h5"
 
 
