@@ -98,6 +98,8 @@ void Coordinator::RunIteration() {
   // record
   values["time_step_s"] = Seconds(start);
   longest_iteration_ = std::max(longest_iteration_, values["time_step_s"]);
+  step_seconds_ += values["time_step_s"];
+  if (config_.explore.Overlaps()) tail_seconds_ += values["time_explore_tail_s"];
   values["perf_images_per_s"] = (rolled_out + values["explore_images"] + evaluation.images) / values["time_step_s"];
   Record(rollouts, advantages, next, std::move(values));
   state_.plan = std::move(next);
@@ -296,6 +298,9 @@ void Coordinator::FinalEvaluation() {
   }
   progress_.Line(fmt::format("Held-out reward {:.3f} -> {:.3f}", state_.first_reward, evaluation.reward));
   progress_.Line(dispatch_.ledger().Table());
+  if (config_.explore.Overlaps() && step_seconds_ > 0) {
+    progress_.Line(fmt::format("waited for exploration {:.2f} % of the time", 100 * tail_seconds_ / step_seconds_));
+  }
   progress_.Line(fmt::format("finished {} iterations in {}{}", config_.run.iterations, DescribeSeconds(Elapsed()),
                              CountWarnings() > 0 ? fmt::format(", {} warnings", CountWarnings()) : std::string()));
   progress_.Line(fmt::format("results: {0}/run.h5  {0}/final  {0}/samples", record_.directory()));

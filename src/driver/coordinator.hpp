@@ -67,6 +67,7 @@ class Coordinator {
   int last_pictures_ = -1;
   double last_record_seconds_ = 0;
   double longest_iteration_ = 0;
+  double step_seconds_ = 0, tail_seconds_ = 0;  // of all iterations; that they waited for exploration
 };
 
 }  // namespace spotlight

@@ -89,6 +89,13 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     const double forward = kForwardOnly + (degree > 1 ? kGroupForward : 0);
     memory.activations =
         config.sampler.batch * (branches * forward * unit + (config.sampler.window_size + 5) * latent) * 4;
+    // What cached steps keep of the image stream (model/step_cache.hpp).
+    const ExploreConfig& explore = config.explore;
+    const bool gated = explore.cache != ExploreConfig::Cache::kSteps;
+    const bool fewer = explore.steps > 0 || !explore.Awaited();
+    if (explore.Overlaps() && (gated || fewer)) {
+      memory.activations += config.sampler.batch * branches * (gated ? 4 : 2) * image / degree * d * 4;
+    }
     // Of fetched weights a piece in three forms, and all of a model as they came, before they are rounded.
     if (role == Role::kExplorer) memory.control = (lora ? 0 : trained) + std::min(3 * trained, kMessage);
     if (trains) {
