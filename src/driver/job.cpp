@@ -43,24 +43,6 @@ std::string StorePath(const Config& config) {
   return config.store.path.empty() ? config.run.directory + "/store" : config.store.path;
 }
 
-// Paths may change on resume and in a replay, what is read through them may not.
-void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
-                         const Config& config) {
-  const std::map<std::string, std::string> paths = {
-      {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
-      {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
-      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
-  std::string changed;
-  for (const auto& [key, hash] : contents) {
-    const auto found = resources.contents.find(key);
-    if (found != resources.contents.end() && found->second == hash) continue;
-    changed += fmt::format("{}{} ({})", changed.empty() ? "" : ", ", key, paths.at(key));
-  }
-  if (changed.empty()) return;
-  throw UserError("a run that is resumed or replayed must read the same files, but the contents have changed since: " +
-                  changed + ". Restore them, or start a new run in another directory");
-}
-
 // What this run starts from.
 struct Start {
   Config config;

@@ -109,6 +109,24 @@ Resources LoadResources(const Config& config, ResourceUse use) {
   return resources;
 }
 
+void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
+                         const Config& config) {
+  const std::map<std::string, std::string> paths = {
+      {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
+      {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
+      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
+  std::string changed;
+  for (const auto& [key, hash] : contents) {
+    const auto found = resources.contents.find(key);
+    if (found != resources.contents.end() && found->second == hash) continue;
+    changed += fmt::format("{}{} ({})", changed.empty() ? "" : ", ", key, paths.at(key));
+  }
+  if (changed.empty()) return;
+  throw UserError(
+      "what is resumed, replayed or studied must read the same files, but the contents have changed since: " + changed +
+      ". Restore them, or start a new run in another directory");
+}
+
 ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text) {
   ConditionedPrompts list{prompts.prompts, {}};
   for (const Prompt& prompt : prompts.prompts) list.conditions.push_back(text.Embed(prompt.text));

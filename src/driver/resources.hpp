@@ -37,6 +37,11 @@ Resources LoadResources(const Config& config, ResourceUse use = ResourceUse::kRu
 // UserError unless the sequence-parallel degrees of the input divide the model's heads.
 void CheckDegrees(const Config& config, const TransformerConfig& transformer);
 
+// Paths may change on resume, in a replay and in a study, what is read through them may not: UserError unless
+// `contents` (Resources::contents of before) are those of `resources`.
+void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
+                         const Config& config);
+
 // The prompts with all their conditions.
 ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text);
 // The same without, to be filled in as they are needed.

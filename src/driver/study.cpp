@@ -63,18 +63,6 @@ void CheckStudy(const Config& config) {
                               config.study.seeds, config.group.images));
 }
 
-// Different files would be another experiment.
-void RequireSameFiles(const RunState& state, const Resources& resources, const std::string& directory) {
-  for (const auto& [key, hash] : state.contents) {
-    const auto found = resources.contents.find(key);
-    if (found != resources.contents.end() && found->second == hash) continue;
-    throw UserError(
-        fmt::format("{}: what it names has changed since the run in {}; restore it, or name the same files "
-                    "at another place",
-                    key, directory));
-  }
-}
-
 // What is compared with the first of them, in the order of their weights, the newest first.
 std::vector<StudySetting> PlanSettings(const Config& config, const std::vector<int>& lags, std::uint32_t version) {
   std::vector<int> cached;
@@ -151,7 +139,7 @@ int RunStudy(const CommandLine& command, const World& world) {
   for (const std::string& problem : newest.problems) LogWarning(problem);
   StartKernels(ThreadsPerRank(config, world));
   const Resources resources = LoadResources(config);
-  RequireSameFiles(state, resources, newest.directory);
+  RequireSameContents(state.contents, resources, config);
   const std::string path = newest.directory + "/study_ranks.h5";
   AtomicFile(path).Write("");  // hours of work must not end in a folder that cannot be written
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/prompt.hpp"
-#include "driver/rank_agreement.hpp"
+#include "plan/rank_agreement.hpp"
 
 namespace spotlight {
 

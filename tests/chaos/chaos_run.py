@@ -21,7 +21,7 @@ import spotlight_run as sr
 LIMIT = float(os.environ.get("SPOTLIGHT_CHAOS_LIMIT", "150"))  # seconds of a run; longer is a hang
 START_LIMIT = 75  # seconds; a death while MPI starts keeps the other ranks of its job for 60
 SHARED_MEMORY = pathlib.Path("/dev/shm")
-sr.LIMIT = 900  # seconds of an undisturbed run, which may have hundreds of iterations, by one process, on a busy machine
+sr.LIMIT = 900  # seconds of an undisturbed run: perhaps hundreds of iterations by one process, on a busy machine
 
 # A run of 2 to 3 s: 12 iterations that explore, roll out, evaluate, train and save.
 SETTINGS = dict(
@@ -68,8 +68,10 @@ def gold(work, settings):
     learnt = {key: value for key, value in settings.items() if not key.startswith(PLACE_SETTINGS)}
     folder = work / ("gold-" + "-".join(str(value) for value in learnt.values()).replace("/", "_"))
     if not folder.exists():
-        result = sr.run([sr.INPUT, "-d", folder], learnt)
+        making = folder.with_name("half-" + folder.name)
+        result = sr.run([sr.INPUT, "-d", making], learnt)
         assert result.code == sr.FINISHED, result
+        making.rename(folder)
     return folder
 
 

@@ -20,7 +20,10 @@ def lost_in_training(run):
     run.finish()
 
 
-@scenario("T2", "explorers are slow: a deadline cuts exploration", {"explore/budget": "deadline"})
+DEADLINE = {"explore/budget": "deadline", "explore/planner": "fixed"}
+
+
+@scenario("T2", "explorers are slow: a deadline cuts exploration", DEADLINE)
 def cut_at_the_deadline(run):
     run.environment["SPOTLIGHT_FAILPOINT"] = "explore.step:sleep:ms=60"  # 0.4 s a batch
     run.start(RANKS)

@@ -89,7 +89,7 @@ class Study(RunTest):
         self.assert_code(FINISHED, train(directory, **more))
         with open(prompts, "a", encoding="utf-8") as file:
             file.write('{"tag": "colors", "include": [{"class": "ring", "count": 1}], "prompt": "a photo of a ring"}\n')
-        self.refused(directory, {}, "prompts/train", "has changed since")
+        self.refused(directory, {}, "prompts/train", "contents have changed since")
         same = {"prompts/train": sr.SOURCE / "inputs/prompts/shapes_train.jsonl"}
         self.assert_code(FINISHED, self.study(directory, same))
 

@@ -1,4 +1,4 @@
-#include "driver/rank_agreement.hpp"
+#include "plan/rank_agreement.hpp"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // What a ranking is worth, on rewards whose agreement is known.
-#include "driver/rank_agreement.hpp"
+#include "plan/rank_agreement.hpp"
 
 #include <gtest/gtest.h>
 
