@@ -13,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class Client {
   // Sends `request` without waiting; it is served before later calls, and gets no reply. False: too much is under way,
   // nothing was sent.
   virtual bool Post(const Bytes& request) = 0;
+  // The newest message that the server has sent of its own accord (Server::Tell) since the last look. Never waits.
+  virtual std::optional<Bytes> Heard() { return std::nullopt; }
 };
 
 // Makes the reply to a request.
@@ -41,6 +44,9 @@ class Server {
   // Waits at most `timeout` for one request and answers it. False: there was none, or a signal came. What `handler`
   // throws comes out of here, and its caller gets no reply.
   virtual bool ServeOne(const Handler& handler, std::chrono::milliseconds timeout) = 0;
+  // Sends `message` to the client of that name, if it has called before. Nothing waits for it: a client that does not
+  // read, or is gone, does not get it.
+  virtual void Tell(const std::string& /*name*/, const Bytes& /*message*/) {}
   // Names of the clients whose connection has ended since the last call, after their last request was served; "" stands
   // for one that had not called yet.
   virtual std::vector<std::string> TakeLost() { return {}; }

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr int kHighWater = 64;              // messages, of each connection and direction
 constexpr std::size_t kKeyText = 41;        // 40 characters of Z85 and a 0
-constexpr std::uint64_t kPosted = 0;        // the call number of a request that wants no reply
+constexpr std::uint64_t kPosted = 0;        // the call number of a request, or word, that wants no reply
 constexpr std::size_t kAdopted = 4096;      // bytes; below, a copy is cheaper than a hand-over
 constexpr std::size_t kBetweenLooks = 256;  // requests served between two looks at ended connections
 
@@ -160,6 +160,12 @@ class ZmqServer : public NetworkServer {
     return true;
   }
 
+  void Tell(const std::string& name, const Bytes& message) override {
+    socket_.send(zmq::buffer(name), zmq::send_flags::sndmore);
+    socket_.send(zmq::buffer(&kPosted, sizeof(kPosted)), zmq::send_flags::sndmore);
+    socket_.send(zmq::buffer(message), zmq::send_flags::none);
+  }
+
   std::vector<std::string> TakeLost() override { return std::exchange(lost_, {}); }
 
  private:
@@ -240,6 +246,14 @@ class ZmqClient : public Client {
     return SendParts(kPosted, request, zmq::send_flags::dontwait);
   }
 
+  std::optional<Bytes> Heard() override {
+    Parts parts;
+    while (const std::size_t count = Receive(socket_, parts)) {
+      if (Answers(parts, count, kPosted)) heard_ = ToBytes(parts[1]);
+    }
+    return std::exchange(heard_, std::nullopt);
+  }
+
   Bytes Call(const Bytes& request) override {
     const Clock::time_point deadline = Clock::now() + detection_time_;
     ++number_;
@@ -247,7 +261,7 @@ class ZmqClient : public Client {
     if (!SendParts(number_, request, zmq::send_flags::none)) throw Silent();
     bool ended = false, refused = false;
     while (true) {
-      std::array<zmq::message_t, 2> parts;
+      Parts parts;
       std::size_t count = Receive(socket_, parts);
       if (count == 0) {
         // After the event of the end comes a last look for a reply that was sent before it.
@@ -257,11 +271,9 @@ class ZmqClient : public Client {
         }
         count = Receive(socket_, parts);
       }
-      if (count == parts.size() && parts[0].size() == sizeof(number_) &&
-          std::memcmp(parts[0].data(), &number_, sizeof(number_)) == 0) {
-        return ToBytes(parts[1]);
-      }
-      if (count != 0) continue;  // of an earlier call, which has given up
+      if (Answers(parts, count, number_)) return ToBytes(parts[1]);
+      if (Answers(parts, count, kPosted)) heard_ = ToBytes(parts[1]);
+      if (count != 0) continue;  // else of an earlier call, which has given up
       if (ended) {
         throw CoordinatorLost(
             fmt::format("the connection to the coordinator at {} has ended [{}]", endpoint_, ProcessName()));
@@ -276,6 +288,13 @@ class ZmqClient : public Client {
   }
 
  private:
+  using Parts = std::array<zmq::message_t, 2>;  // call number, bytes
+
+  static bool Answers(const Parts& parts, std::size_t count, std::uint64_t number) {
+    return count == parts.size() && parts[0].size() == sizeof(number) &&
+           std::memcmp(parts[0].data(), &number, sizeof(number)) == 0;
+  }
+
   bool SendParts(std::uint64_t number, const Bytes& request, zmq::send_flags flags) {
     SPOTLIGHT_REQUIRE(request.size() <= kLargestRequest, fmt::format("a request of {} bytes", request.size()));
     return socket_.send(zmq::buffer(&number, sizeof(number)), flags | zmq::send_flags::sndmore).has_value() &&
@@ -290,6 +309,7 @@ class ZmqClient : public Client {
   milliseconds detection_time_;
   std::string endpoint_;
   std::uint64_t number_ = kPosted;
+  std::optional<Bytes> heard_;
   zmq::context_t context_;
   zmq::socket_t socket_;
   std::optional<ConnectionEvents> events_;

@@ -316,6 +316,10 @@ template <class A>
 void Fields(A& archive, Field<A, NoWeights>& m) {
   archive(m.version, m.ema);
 }
+template <class A>
+void Fields(A& archive, Field<A, Drop>& m) {
+  archive(m.kind, m.last_id);
+}
 
 // Reads the body of the message whose place in the variant is `type`.
 template <std::size_t Place = 0>

@@ -224,9 +224,15 @@ struct NoWeights {
   bool ema = false;
 };
 
+// Coordinator, of its own accord: requests of this kind with an id up to this one are not wanted any more.
+struct Drop {
+  RequestKind kind = RequestKind::kExplore;
+  std::uint64_t last_id = 0;
+};
+
 using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish,
                              Failed, FetchPrompts, Prompts, PushWeights, CommitStates, Hello, Activate, GiveBack,
-                             RegroupReport, Join, Welcome, FindWeights, WeightPieces, NoWeights>;
+                             RegroupReport, Join, Welcome, FindWeights, WeightPieces, NoWeights, Drop>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.

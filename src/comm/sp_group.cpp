@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -100,14 +102,13 @@ void SpGroup::Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit) {
   }
 }
 
-bool SpGroup::Any(bool yes) {
-  if (!mpi_) return yes;
-  const char own = yes ? 1 : 0;
-  std::vector<char> others(static_cast<std::size_t>(size_), 0);
+unsigned char SpGroup::Union(unsigned char bits) {
+  if (!mpi_) return bits;
+  std::vector<unsigned char> others(static_cast<std::size_t>(size_), 0);
   std::vector<PeerBytes> peers;
-  for (char& other : others) peers.push_back({&own, 1, &other, 1});
+  for (unsigned char& other : others) peers.push_back({&bits, 1, &other, 1});
   Exchange(mpi_->comm, peers, limit_);
-  return yes || std::find(others.begin(), others.end(), 1) != others.end();
+  return std::accumulate(others.begin(), others.end(), bits, std::bit_or<>());
 }
 
 void SpGroup::Break() noexcept {

@@ -45,8 +45,8 @@ class SpGroup : public SequenceGroup {
   // all.
   void Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit = kNoLimit);
 
-  // Collective: whether one member says yes. Within the limit of a pass.
-  bool Any(bool yes);
+  // Collective: the bits that any member sets. Within the limit of a pass.
+  unsigned char Union(unsigned char bits);
 
  private:
   friend class SpotPool;

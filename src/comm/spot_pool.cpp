@@ -80,7 +80,11 @@ bool SpotPool::rung() const noexcept {
   return IsRevoked(mpi_->pool);
 }
 
-bool SpotPool::AnyWantsRegroup(bool wanted) { return group_->Any(wanted || rung()); }
+SpotPool::Wishes SpotPool::AnyWants(Wishes own) {
+  constexpr unsigned char kRegroup = 1, kDrop = 2;
+  const unsigned char wanted = group_->Union((own.regroup || rung() ? kRegroup : 0) | (own.drop ? kDrop : 0));
+  return {(wanted & kRegroup) != 0, (wanted & kDrop) != 0};
+}
 
 Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32_t, 6>& word, const PoolPlanner& plan) {
   const PoolMember own{world_.rank(), host_, stays ? 1 : 0, broken ? 1 : 0, word};

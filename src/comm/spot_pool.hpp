@@ -64,9 +64,13 @@ class SpotPool {
   // Calls all members to Regroup.
   void Ring() noexcept;
   bool rung() const noexcept;
-  // Collective over the group, between two steps: whether any member hears the bell or wants to regroup itself. Throws
-  // PeerLost.
-  bool AnyWantsRegroup(bool wanted);
+  // What a member may want between two steps of a batch.
+  struct Wishes {
+    bool regroup = false;  // also who hears the bell
+    bool drop = false;     // nobody needs the batch any more
+  };
+  // Collective over the group: what any member wants. Throws PeerLost.
+  Wishes AnyWants(Wishes own);
 
   // Collective over the living members; losses are no error. A rank in none of the groups is alone afterwards. Ends the
   // process if the others do not come within the world's limit: it then counts as lost.

@@ -68,6 +68,13 @@ void Dispatch::StartSave(const std::string& path, std::uint64_t step) {
   }
 }
 
+void Dispatch::Cancel(RequestKind kind) {
+  for (const std::uint32_t rank : work_.Working(kind)) {
+    server_.Tell(std::to_string(rank), Encode(Drop{kind, work_.last_id()}, run_id_));
+  }
+  work_.Cancel(kind);
+}
+
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
   published_.remove_if([&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
   WeightPieces pieces = MapOf(key.version, key.ema, values);

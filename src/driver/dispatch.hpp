@@ -63,7 +63,8 @@ class Dispatch {
   void Add(std::vector<Request> requests) { work_.Add(std::move(requests), roster_); }
   bool Done(RequestKind kind) const { return work_.Done(kind); }
   std::size_t CountDone(RequestKind kind) const { return work_.CountDone(kind); }
-  int Cancel(RequestKind kind) { return work_.Cancel(kind); }
+  // Nothing more of this kind is wanted: who computes it is told to stop.
+  void Cancel(RequestKind kind);
   std::vector<Sample> Take(RequestKind kind) { return work_.Take(kind); }
   // Of the batches that spot ranks finished since the last call.
   std::vector<BatchTimes> TakeTimes() { return std::exchange(times_, {}); }

@@ -75,11 +75,15 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
       own_{.rank = world.rank()},
       view_{.degree = config.ranks.explorer_sp},
       members_{rank()},
-      worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(), [this](const auto& commit) {
-        if (!pool_.AnyWantsRegroup(HasNotice())) return;
-        commit();
-        if (Regroup(false)) throw BatchGivenBack{};
-      }) {
+      worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(),
+              [this](bool drop, const auto& commit) {
+                const SpotPool::Wishes wishes = pool_.AnyWants({HasNotice(), drop});
+                if (wishes.regroup) {
+                  if (!wishes.drop) commit();
+                  if (Regroup(false)) throw BatchGivenBack{};
+                }
+                return wishes.drop;
+              }) {
   if (!joined && world.rank() >= world.size() - config.ranks.parked) own_.state = MemberState::kParked;
   // The self-test: who may err does not count as there.
   if (!worker_.Intact()) throw FileError("the weights that this node's ranks share are damaged; this rank leaves");
@@ -127,7 +131,7 @@ int Explorer::Run() {
 }
 
 bool Explorer::TakeTurn() {
-  if (pool_.AnyWantsRegroup(HasNotice() || OtherDegreeWanted())) {
+  if (pool_.AnyWants({.regroup = HasNotice() || OtherDegreeWanted()}).regroup) {
     Regroup(false);
     return true;
   }

@@ -174,6 +174,14 @@ void WorkQueue::Accept(CommitStates commit, double now) {
   }
 }
 
+std::vector<std::uint32_t> WorkQueue::Working(RequestKind kind) const {
+  std::vector<std::uint32_t> ranks;
+  for (const auto& [rank, batch] : batches_) {
+    if (batch.kind == kind) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 void WorkQueue::Release(std::uint32_t rank) {
   queue_.Release(static_cast<int>(rank));
   batches_.erase(rank);

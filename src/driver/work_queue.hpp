@@ -36,6 +36,9 @@ class WorkQueue {
   std::size_t CountDone(RequestKind kind) const { return samples_.contains(kind) ? samples_.at(kind).size() : 0; }
   // Drops what is queued and refuses what is still being computed.
   int Cancel(RequestKind kind) { return queue_.Cancel(kind); }
+  // Workers that compute requests of a kind; and the newest id that was given.
+  std::vector<std::uint32_t> Working(RequestKind kind) const;
+  std::uint64_t last_id() const { return next_id_ - 1; }
   // Finished samples of a kind since the last call, in the order of their request ids.
   std::vector<Sample> Take(RequestKind kind);
 

@@ -28,6 +28,9 @@ class Stopwatch {
   double start_ = Now();
 };
 
+// Nobody needs the batch in work any more.
+struct BatchDropped {};
+
 Use UseOf(RequestKind kind) {
   if (kind == RequestKind::kExplore) return Use::kExploration;
   return kind == RequestKind::kEvaluate ? Use::kEvaluation : Use::kRollout;
@@ -61,11 +64,22 @@ class Worker::Border : public StepBorder {
       worker_.commit_seconds_ = Now() - start;
     };
     if (steps - committed_ >= Interval()) commit();
-    worker_.at_border_(commit);
+    if (worker_.at_border_(Unwanted(), commit)) throw BatchDropped{};
     last_ = Now();
   }
 
  private:
+  // Whether the coordinator has said so: to the leader.
+  bool Unwanted() const {
+    if (!worker_.leads()) return false;
+    if (const std::optional<Bytes> heard = lines_.own.Heard()) {
+      const Message message = Decode(*heard, worker_.run_id_);
+      if (const auto* drop = std::get_if<Drop>(&message)) worker_.dropped_[drop->kind] = drop->last_id;
+    }
+    const auto found = worker_.dropped_.find(requests_[0].kind);
+    return found != worker_.dropped_.end() && requests_[0].id <= found->second;
+  }
+
   int Interval() const {
     if (worker_.config_.store.commit_every > 0) return worker_.config_.store.commit_every;
     constexpr double kLossesPerSecond = 0.6 / 3600;  // a usual rate of spot machines
@@ -126,7 +140,10 @@ bool Worker::Turn(const Lines& lines, const std::vector<std::uint32_t>& members)
   };
   if (const auto* work = std::get_if<Work>(&reply)) {
     hear(work->degree);
-    Denoise(lines, *work);
+    try {
+      Denoise(lines, *work);
+    } catch (const BatchDropped&) {  // the next pull gives it back
+    }
   } else if (const auto* train = std::get_if<Train>(&reply)) {
     TrainIteration(lines, *train);
   } else if (const auto* save = std::get_if<Save>(&reply)) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -34,9 +35,9 @@ struct Lines {
 
 class Worker {
  public:
-  // Called at each border between two denoising steps; `commit` sends how far the batch has got. What it throws ends
-  // the batch.
-  using AtBorder = std::function<void(const std::function<void()>& commit)>;
+  // Called at each border between two denoising steps; `commit` sends how far the batch has got. drop: this rank has
+  // heard that nobody needs the batch any more; returns whether any of the group has. What it throws ends the batch.
+  using AtBorder = std::function<bool(bool drop, const std::function<void()>& commit)>;
 
   // `resources` and `node` must outlive the worker. rank: its number in the run. Trainers start from `state` (a
   // checkpoint's or the initial one). group: the ranks that run each pass with this one; null: it runs alone. In a
@@ -92,6 +93,7 @@ class Worker {
   std::unique_ptr<Trainer> trainer_;
   std::vector<double> busy_seconds_ = std::vector<double>(kUses, 0.0);
   int wanted_degree_ = 0;
+  std::map<RequestKind, std::uint64_t> dropped_;  // requests up to this id are not wanted
   std::uint64_t sample_steps_ = 0;                // denoised since the last pull
   double step_seconds_ = 0, commit_seconds_ = 0;  // of the last ones
 };

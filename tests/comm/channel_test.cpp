@@ -293,6 +293,38 @@ TEST(ZmqChannel, PostsGetNoReplyAndComeBeforeLaterCalls) {
   EXPECT_EQ(heard.back(), "call");
 }
 
+TEST(ZmqChannel, TheNewestWordOfTheServerIsHeardBetweenCallsAndBeforeThem) {
+  const auto server = MakeServer("127.0.0.1");
+  std::atomic<int> said = 0;
+  std::vector<std::string> heard;
+  std::thread worker([&] {
+    const auto client = MakeClient(server->address(), seconds(20), "7");
+    client->Call(ToBytes("hello"));
+    EXPECT_EQ(client->Heard(), std::nullopt);
+    said = 1;
+    while (said < 2) std::this_thread::yield();
+    // Words that come while a call waits for its reply are no reply, and are kept.
+    EXPECT_EQ(ToText(client->Call(ToBytes("more"))), "re: more");
+    const std::optional<Bytes> word = client->Heard();
+    heard.push_back(word ? ToText(*word) : "nothing");
+    EXPECT_EQ(client->Heard(), std::nullopt) << "once";
+    said = 3;
+    std::optional<Bytes> later;
+    for (const auto end = Clock::now() + seconds(20); !later && Clock::now() < end;) later = client->Heard();
+    heard.push_back(later ? ToText(*later) : "nothing");
+  });
+  server->Tell("7", ToBytes("too early: nobody of that name"));
+  while (said < 1) server->ServeOne(Echo, milliseconds(10));
+  server->Tell("8", ToBytes("to nobody"));
+  server->Tell("7", ToBytes("one"));
+  server->Tell("7", ToBytes("two"));
+  said = 2;
+  while (said < 3) server->ServeOne(Echo, milliseconds(10));
+  server->Tell("7", ToBytes("three"));
+  worker.join();
+  EXPECT_THAT(heard, testing::ElementsAre("two", "three"));
+}
+
 TEST(ZmqChannel, AClientThatDoesNotReadHoldsUpNobody) {
   const std::string large(1'000'000, 'w');
   Serving serving([&](const Bytes& request) { return ToText(request) == "much" ? ToBytes(large) : Echo(request); });

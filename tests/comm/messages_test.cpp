@@ -60,7 +60,8 @@ std::vector<Message> AllMessages() {
           Welcome{100, "[run]", "a folder"},
           FindWeights{2, 3, true, "tcp://a:1 key"},
           WeightPieces{3, true, 99, 64, {7, 8}, {"tcp://a:1 key", "tcp://b:2 key"}},
-          NoWeights{3, true}};
+          NoWeights{3, true},
+          Drop{RequestKind::kExplore, 9}};
 }
 
 template <class F>

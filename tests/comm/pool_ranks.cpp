@@ -80,7 +80,7 @@ int Explore(World& world, const Story& story) {
       if (state == kActive && static_cast<int>(generator() % 1000) < story.leave) state = kLeaving;
       const bool wants = wakes || state == kLeaving;
       if (state == kParked) std::this_thread::sleep_for(milliseconds(2));
-      if (pool.AnyWantsRegroup(wants)) {
+      if (pool.AnyWants({.regroup = wants}).regroup) {
         regroup();
         continue;
       }

@@ -24,6 +24,9 @@ class ScriptedServer : public Server {
     replies.push_back(Decode(handler(Encode(message, kRunId)), kRunId));
     return true;
   }
+  void Tell(const std::string& name, const Bytes& message) override {
+    told.emplace_back(name, Decode(message, kRunId));
+  }
   std::vector<std::string> TakeLost() override { return script.empty() ? std::exchange(lost, {}) : decltype(lost){}; }
 
   // One message as bytes, out of the order of the script.
@@ -37,6 +40,7 @@ class ScriptedServer : public Server {
   std::deque<Message> script;
   std::vector<Message> replies;
   std::vector<std::string> lost;  // after the script
+  std::vector<std::pair<std::string, Message>> told;
 };
 
 class DispatchTest : public testing::Test {
@@ -72,6 +76,9 @@ TEST_F(DispatchTest, LateResultsOfACutExplorationAreRefused) {
   ASSERT_EQ(work.requests.size(), 2U);
   Say({Push{2, {Sample{.request = work.requests[0]}}, {}}});
   dispatch_.Cancel(RequestKind::kExplore);
+  ASSERT_EQ(server_.told.size(), 1U) << "who computes it must stop";
+  EXPECT_EQ(server_.told[0].first, "2");
+  EXPECT_EQ(std::get<Drop>(server_.told[0].second).last_id, work.requests[1].id);
   Say({Push{2, {Sample{.request = work.requests[1]}}, {}}});
   const std::vector<Sample> taken = dispatch_.Take(RequestKind::kExplore);
   ASSERT_EQ(taken.size(), 1U);
