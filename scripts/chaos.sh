@@ -5,7 +5,8 @@
 #   scripts/chaos.sh K1 S4 -n 3 -s 100    these, three times, with seeds 100 to 102
 #   scripts/chaos.sh list                 what there is
 #   scripts/chaos.sh preemptions -n 1000  so many losses and notices in a few long runs; growth of memory and the like
-#   scripts/chaos.sh figures -n 200       times of detection, regrouping and joining, as a table
+#   scripts/chaos.sh figures -n 200       times of detection, regrouping and joining, as tables; or only one of them:
+#                                         figures-8, figures-parked, figures-16, figures-join
 #
 # SPOTLIGHT_CHAOS_BUILD names a build folder that is to be used as it is.
 #

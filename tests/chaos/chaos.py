@@ -3,8 +3,8 @@
     chaos.py [SCENARIO ...] [-n REPEATS] [-s SEED] [-k]
 
 SCENARIO: names of the table below (`chaos.py list`), "short" (a minute's choice) or "all" (the default); further
-"preemptions" and "figures", which have modules of their own. Repeat i of a scenario has seed SEED + i. -k keeps the
-folders of all runs; those with violations are always kept, and named. Prints a line a run and a table at the end. Exit
+"preemptions" and "figures" (or one of its parts), which have modules of their own. Repeat i of a scenario has seed
+SEED + i. -k keeps the folders of all runs; those with violations are always kept, and named. Prints a line a run and a table at the end. Exit
 code: 0 without a violation, 1 with one, 2 for a mistake in the arguments.
 """
 
@@ -32,14 +32,14 @@ def with_private_memory():
         os.execvp("unshare", ["unshare", "-m", "sh", "-c", mount, sys.executable, *sys.argv])
 
 
-def parse(arguments, names):
+def parse(arguments, names, parts):
     parser = argparse.ArgumentParser(prog="chaos.sh", description=__doc__.split("\n")[0])
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", default=["all"], help=" ".join(names))
     parser.add_argument("-n", type=int, metavar="REPEATS", help="runs of each scenario (default 20), or events")
     parser.add_argument("-s", type=int, metavar="SEED", default=1, help="of the first repeat (default 1)")
     parser.add_argument("-k", action="store_true", help="keep the folders of all runs")
     options = parser.parse_args(arguments)
-    known = [*names, "all", "short", "list", "preemptions", "figures"]
+    known = [*names, "all", "short", "list", "preemptions", "figures", *parts]
     unknown = [name for name in options.scenarios if name not in known]
     if unknown:
         parser.error(f"no scenario {' '.join(unknown)}; there are {' '.join(known)}")
@@ -87,7 +87,7 @@ def main(arguments):
 
     # A shell's background job ignores it, and so would all runs, which are asked to stop by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    options = parse(arguments, list(scenarios.ALL))
+    options = parse(arguments, list(scenarios.ALL), list(figures.PARTS))
     if "list" in options.scenarios:
         for scenario in scenarios.ALL.values():
             print(f"{scenario.name:<10}{scenario.what}")
@@ -96,7 +96,9 @@ def main(arguments):
     bad = 0
     chosen = []
     for name in options.scenarios:
-        if name in ("preemptions", "figures"):
+        if name in figures.PARTS:
+            bad += figures.play(work, options.n, options.s, [name])
+        elif name in ("preemptions", "figures"):
             module = preemptions if name == "preemptions" else figures
             bad += module.play(work, options.n, options.s)
         elif name in ("all", "short"):

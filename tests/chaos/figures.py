@@ -186,12 +186,16 @@ def join_figures(work, events, seed):
     ], bad
 
 
-def play(work, count, seed):
-    """Prints a table of each part when it is done; the number of runs with violations."""
+# By the name that scripts/chaos.sh takes: explorers and parked ranks of the kills; none: jobs that join.
+PARTS = {"figures-8": (8, 0), "figures-parked": (8, 4), "figures-16": (16, 0), "figures-join": None}
+
+
+def play(work, count, seed, names=()):
+    """Prints a table of each part (of all, if there are no names) when it is done; the number of runs with violations."""
     events, bad = count or 200, 0
-    parts = [lambda e=e, p=p: kill_figures(work, e, p, events, seed) for e, p in ((8, 0), (8, 4), (16, 0))]
-    for part in [*parts, lambda: join_figures(work, events, seed)]:
-        lines, worse = part()
+    for name in names or PARTS:
+        ranks = PARTS[name]
+        lines, worse = kill_figures(work, *ranks, events, seed) if ranks else join_figures(work, events, seed)
         bad += worse
         print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {sr.BINARY}")
         print(f"{'':<40}{'events':>7}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}")
