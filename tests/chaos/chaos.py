@@ -4,8 +4,8 @@
 
 SCENARIO: names of the table below (`chaos.py list`), "short" (a minute's choice) or "all" (the default); further
 "preemptions" and "figures" (or one of its parts), which have modules of their own. Repeat i of a scenario has seed
-SEED + i. -k keeps the folders of all runs; those with violations are always kept, and named. Prints a line a run and a table at the end. Exit
-code: 0 without a violation, 1 with one, 2 for a mistake in the arguments.
+SEED + i. -k keeps the folders of all runs; those with violations are always kept, and named. Prints a line a run and a
+table at the end. Exit code: 0 without a violation, 1 with one, 2 for a mistake in the arguments.
 """
 
 import argparse

@@ -191,7 +191,7 @@ PARTS = {"figures-8": (8, 0), "figures-parked": (8, 4), "figures-16": (16, 0), "
 
 
 def play(work, count, seed, names=()):
-    """Prints a table of each part (of all, if there are no names) when it is done; the number of runs with violations."""
+    """Prints a table of each named part, or of all, when it is done; the number of runs with violations."""
     events, bad = count or 200, 0
     for name in names or PARTS:
         ranks = PARTS[name]
