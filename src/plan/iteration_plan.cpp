@@ -111,6 +111,7 @@ void ChooseRollouts(const Config& config, std::vector<Sample>& rollouts, Iterati
     for (std::size_t i = 0; i < seeds.size(); ++i) rewards.push_back(rollouts[first + i].reward);
     std::vector<int> places;
     plan.groups[p] = Select(config, plan, p, seeds, rewards, &places);
+    for (double& explored : plan.groups[p].explored) explored = kUnknown;  // these rewards are the fresh ones
     // Those that have no reward fill up the group, which is of one size; nobody trains on them.
     for (std::size_t i = 0; static_cast<int>(places.size()) < config.group.images; ++i) {
       if (std::isfinite(rewards[i])) continue;

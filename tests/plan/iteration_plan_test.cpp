@@ -109,6 +109,7 @@ TEST_F(IterationPlanTest, OnTheCriticalPathRolloutsThemselvesAreChosen) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(rollouts[i].request.seed, plan.groups[i / 2].seeds[i % 2]);
     EXPECT_FALSE(rollouts[i].latents.empty()) << "moved, not lost";
+    EXPECT_TRUE(std::isnan(plan.groups[i / 2].explored[i % 2])) << "nothing to compare the fresh rewards with";
   }
   EXPECT_DOUBLE_EQ(plan.groups[0].pool_mean, 2.75);
 }
