@@ -93,6 +93,7 @@ hid_t RecordType(const TensorStoreSizes& sizes) {
   SPOTLIGHT_MEMBER(newest, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(window_rows, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(scored, H5T_STD_U32LE);
+  SPOTLIGHT_MEMBER(unused, H5T_STD_U32LE);
 #undef SPOTLIGHT_MEMBER
   const auto insert = [type](const char* name, std::size_t offset, hid_t element, const std::vector<hsize_t>& extents) {
     const hid_t array = H5Tarray_create2(element, static_cast<unsigned>(extents.size()), extents.data());

@@ -81,7 +81,7 @@ class Sample(RunTest):
         self.refused({"ranks/explorer_sp": 2}, "ranks/explorer_sp=2", "3 on", ranks=3)
         self.refused({"ranks/explorer_sp": 3}, "ranks/explorer_sp = 3", "4 attention heads", "1, 2, 4", ranks=3)
         self.assert_refused(run(["sample", INPUT, "--promt", CIRCLE]), "--promt", "did you mean --prompt?")
-        self.assert_refused(run(["sample", INPUT, "-r", "latest"]), "sample takes neither")
+        self.assert_refused(run(["sample", INPUT, "-r", "latest"]), "sample takes no -r")
         self.assert_refused(run(["sample"]), "INPUT")
 
     def test_results_are_never_overwritten(self):
