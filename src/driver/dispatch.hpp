@@ -59,7 +59,10 @@ class Dispatch {
   Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts);
 
   // What is to be denoised, see WorkQueue.
-  void BeginIteration(std::uint32_t iteration) { work_.BeginIteration(iteration); }
+  void BeginIteration(std::uint32_t iteration) {
+    times_.clear();  // of an iteration in which nobody took them
+    work_.BeginIteration(iteration);
+  }
   void Add(std::vector<Request> requests) { work_.Add(std::move(requests), roster_); }
   bool Done(RequestKind kind) const { return work_.Done(kind); }
   std::size_t CountDone(RequestKind kind) const { return work_.CountDone(kind); }
