@@ -47,8 +47,8 @@ class Server {
   // Sends `message` to the client of that name, if it has called before. Nothing waits for it: a client that does not
   // read, or is gone, does not get it.
   virtual void Tell(const std::string& /*name*/, const Bytes& /*message*/) {}
-  // Names of the clients whose connection has ended since the last call, after their last request was served; "" stands
-  // for one that had not called yet.
+  // Names of the clients whose connection has ended since the last call, after their last request was served. Who never
+  // called is not among them.
   virtual std::vector<std::string> TakeLost() { return {}; }
 };
 

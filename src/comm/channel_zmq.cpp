@@ -80,10 +80,11 @@ class ConnectionEvents {
  public:
   struct Event {
     int kind = 0;        // one of kKinds
-    int descriptor = 0;  // of the connection
+    int descriptor = 0;  // of the connection, where one is accepted or has ended
   };
 
-  static constexpr int kKinds = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
+  static constexpr int kKinds =
+      ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
   ConnectionEvents(zmq::context_t& context, zmq::socket_t& watched) : socket_(context, zmq::socket_type::pair) {
     const char* const kPlace = "inproc://connections";
@@ -169,8 +170,10 @@ class ZmqServer : public NetworkServer {
   std::vector<std::string> TakeLost() override { return std::exchange(lost_, {}); }
 
  private:
+  // A connection that has ended.
   struct Ended {
-    std::string name;
+    std::string name;  // "": none of its requests has been served
+    int descriptor = 0;
     std::uint64_t unserved_until = 0;  // until so many have been served, requests of its may still wait
   };
 
@@ -179,9 +182,7 @@ class ZmqServer : public NetworkServer {
     std::uint64_t call = kPosted;
     if (number.size() != sizeof(call)) return;
     std::memcpy(&call, number.data(), sizeof(call));
-    // By the descriptor a request came through, the name of an ended connection is known.
-    std::string& known = connected_[request.get(ZMQ_SRCFD)];
-    if (known != name.to_string_view()) known = name.to_string();
+    NameConnection(request.get(ZMQ_SRCFD), name.to_string_view());
     zmq::message_t reply = Adopt(handler(ToBytes(request)));
     if (call == kPosted) return;
     // A client that has left meanwhile, or does not read, makes ROUTER drop the reply.
@@ -190,15 +191,36 @@ class ZmqServer : public NetworkServer {
     socket_.send(reply, zmq::send_flags::none);
   }
 
+  // By the descriptor that its requests come through a connection gets its name, and nobody's end goes unseen: neither
+  // if the request is served after the connection has ended, nor if another one has its descriptor by now.
+  void NameConnection(int descriptor, std::string_view name) {
+    const auto is_it = [&] {
+      const auto found = connected_.find(descriptor);
+      return found != connected_.end() && found->second == name;
+    };
+    if (is_it()) return;
+    NoteEvents();  // that tell of the end of who had the descriptor before
+    if (is_it()) return;
+    // Whose first request this is. If one of them has ended, it was there first, and so was its request.
+    const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& connection) {
+      return connection.descriptor == descriptor && connection.name.empty();
+    });
+    if (ended != ended_.end()) {
+      ended->name = name;
+    } else if (const auto found = connected_.find(descriptor); found != connected_.end() && found->second.empty()) {
+      found->second = name;
+    }
+  }
+
   void NoteEvents() {
     while (const auto event = events_->Next()) {
-      if (event->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-        connected_.try_emplace(event->descriptor);
-      } else if (const auto found = connected_.find(event->descriptor); found != connected_.end()) {
-        // Who has not proved to know the key (a port scanner) is not in the map. Clients are served by turns.
-        ended_.push_back({found->second, served_ + kHighWater * (connected_.size() + ended_.size())});
+      if (event->kind != ZMQ_EVENT_ACCEPTED && event->kind != ZMQ_EVENT_DISCONNECTED) continue;
+      if (const auto found = connected_.find(event->descriptor); found != connected_.end()) {
+        // Clients are served by turns.
+        ended_.push_back({found->second, found->first, served_ + kHighWater * (connected_.size() + ended_.size())});
         connected_.erase(found);
       }
+      if (event->kind == ZMQ_EVENT_ACCEPTED) connected_.emplace(event->descriptor, "");
     }
   }
 
@@ -206,7 +228,7 @@ class ZmqServer : public NetworkServer {
   void ReportEnded(bool all) {
     std::erase_if(ended_, [&](const Ended& ended) {
       if (!all && served_ < ended.unserved_until) return false;
-      lost_.push_back(ended.name);
+      if (!ended.name.empty()) lost_.push_back(ended.name);  // else it never called, as a port scanner
       return true;
     });
   }

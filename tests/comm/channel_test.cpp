@@ -379,6 +379,44 @@ TEST(ZmqChannel, ALossIsToldUnderAFlood) {
   flood.join();
 }
 
+// Serves until nothing comes any more; who was lost meanwhile.
+std::vector<std::string> LostSoon(NetworkServer& server) {
+  std::vector<std::string> lost;
+  for (int quiet = 0; quiet < 10;) {
+    quiet = server.ServeOne(Echo, milliseconds(20)) ? 0 : quiet + 1;
+    for (const std::string& name : server.TakeLost()) lost.push_back(name);
+  }
+  return lost;
+}
+
+// The system gives a new connection the descriptor of one that has just ended.
+TEST(ZmqChannel, ALossIsToldAlthoughAnotherConnectionHasItsDescriptor) {
+  const auto server = MakeServer("127.0.0.1");
+  auto first = MakeClient(server->address(), seconds(5), "first");
+  ASSERT_TRUE(first->Post(ToBytes("x")));
+  ASSERT_TRUE(server->ServeOne(Echo, seconds(5)));
+  first.reset();
+  std::this_thread::sleep_for(milliseconds(100));
+  auto second = MakeClient(server->address(), seconds(5), "second");
+  ASSERT_TRUE(second->Post(ToBytes("y")));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(LostSoon(*server), std::vector<std::string>{"first"});
+  second.reset();
+  EXPECT_EQ(LostSoon(*server), std::vector<std::string>{"second"});
+}
+
+TEST(ZmqChannel, ALossIsToldOfWhoWasGoneBeforeItsFirstRequestWasServed) {
+  const auto server = MakeServer("127.0.0.1");
+  for (const std::string name : {"one", "two"}) {  // the second one has the descriptor of the first
+    auto client = MakeClient(server->address(), seconds(5), name);
+    ASSERT_TRUE(client->Post(ToBytes("x")));
+    std::this_thread::sleep_for(milliseconds(100));
+    client.reset();
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_EQ(LostSoon(*server), (std::vector<std::string>{"one", "two"}));
+}
+
 TEST(ZmqChannel, GarbageAndHalfOpenConnectionsHoldUpNobody) {
   Serving serving;
   const std::string address = serving.address().substr(0, serving.address().find(' '));
