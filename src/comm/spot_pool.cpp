@@ -139,8 +139,10 @@ bool SpotPool::TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped
       index = static_cast<int>(found - groups[g].begin());
       ranks = groups[g];
     }
-    fine = MPI_Comm_split(mpi_->pool, color, index, &comm) == MPI_SUCCESS &&
-           (comm == MPI_COMM_NULL || MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN) == MPI_SUCCESS);
+    fine = MPI_Comm_split(mpi_->pool, color, index, &comm) == MPI_SUCCESS;
+    // Where a split fails Open MPI leaves a communicator that is half made: whoever revokes or frees it crashes.
+    if (!fine) comm = MPI_COMM_NULL;
+    if (comm != MPI_COMM_NULL) fine = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN) == MPI_SUCCESS;
     Failpoint("regroup.split");
   }
   if (!fine) Ring();  // others may still wait in the split

@@ -243,6 +243,7 @@ class ChaosRun:
         self.out.flush()
         self.out.seek(0)
         text = self.out.read()
+        self.check("Segmentation fault" not in text, f"a rank has crashed; see {self.out.name}")
         self.check(actual == code, f"exit code {actual}, not {code}: {text[-800:]}")
         return text
 

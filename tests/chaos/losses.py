@@ -99,6 +99,20 @@ def lost_again_and_again(run):
     killed(run)
 
 
+@scenario("R6", "six losses 0 to 30 ms apart: inside the calls of MPI by which a pool regroups")
+def lost_inside_calls(run):
+    run.start(RANKS)
+    run.wait_rows(1)
+    for _ in range(2):
+        for _ in range(3):
+            if run.working():
+                run.kill(run.some_explorers(1))
+                time.sleep(run.random.uniform(0, 0.03))
+        run.pause(0.2, 0.5)
+    run.wait()
+    run.finish()
+
+
 @scenario("R4", "the leader of a group dies, and the next one")
 def leaders(run):
     run.start(RANKS)
