@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/failpoint.hpp"
+#include "comm/making_communicator.hpp"
 #include "comm/mpi_call.hpp"
 #include "comm/watchdog.hpp"
 #if __has_include(<mpi-ext.h>)
@@ -104,7 +105,12 @@ Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32
     if (!std::exchange(mpi_->whole, false)) {
       Ring();
       MPI_Comm living = MPI_COMM_NULL;
-      SPOTLIGHT_REQUIRE(Shrink(mpi_->pool, &living), "MPI cannot find the living members of the pool");
+      {
+        const MakingCommunicator making({mpi_->pool, world_.mpi_->world});  // the group's is revoked already
+        SPOTLIGHT_REQUIRE(Shrink(mpi_->pool, &living), "MPI cannot find the living members of the pool");
+      }
+      // Nobody revokes the new pool before all have it. What they agree on does not matter.
+      Agree(mpi_->pool, true);
       MPI_Comm_free(&mpi_->pool);
       mpi_->pool = living;
       Failpoint("regroup.shrunk");
@@ -139,7 +145,10 @@ bool SpotPool::TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped
       index = static_cast<int>(found - groups[g].begin());
       ranks = groups[g];
     }
-    fine = MPI_Comm_split(mpi_->pool, color, index, &comm) == MPI_SUCCESS;
+    {
+      const MakingCommunicator making({mpi_->pool, world_.mpi_->world});  // the group's is revoked already
+      fine = MPI_Comm_split(mpi_->pool, color, index, &comm) == MPI_SUCCESS;
+    }
     // Where a split fails Open MPI leaves a communicator that is half made: whoever revokes or frees it crashes.
     if (!fine) comm = MPI_COMM_NULL;
     if (comm != MPI_COMM_NULL) fine = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN) == MPI_SUCCESS;
