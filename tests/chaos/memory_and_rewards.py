@@ -29,6 +29,7 @@ add_place("M1-alloc", "no memory in a step", "denoise.step:nomem:times=3:nth={nt
 
 @scenario("M1-limit", "explorers get no more memory than they have (RLIMIT_AS)")
 def limited(run):
+    run.may_crash = True  # libraries that check no allocation
     run.start(RANKS)
     if run.wait_rows(1):
         for victim in run.some_explorers(4):
