@@ -1,6 +1,6 @@
 # Every dependency, found by the ordinary CMake means; SPOTLIGHT_DEPS (scripts/setup.sh) is only a hint. Nothing is
 # REQUIRED one by one: the closing table shows all that was found and all that is missing with the Debian package to
-# install, and configuring ends there if anything is missing.
+# install, and configuring ends there if anything is missing. Only the CUDA back end is optional (Cuda.cmake).
 
 set(SPOTLIGHT_FOUND_ROWS "")
 set(SPOTLIGHT_MISSING_ROWS "")
@@ -80,6 +80,13 @@ if(BUILD_TESTING)
   find_package(GTest QUIET)
   spotlight_dependency("GoogleTest" GTest_FOUND "${GTest_VERSION}"
     "apt-get install libgtest-dev libgmock-dev, or configure with -DBUILD_TESTING=OFF")
+endif()
+
+include(Cuda)
+if(SPOTLIGHT_CUDA_FOUND)
+  spotlight_dependency("CUDA" SPOTLIGHT_CUDA_FOUND "${SPOTLIGHT_CUDA_STATE}" "")
+else()
+  set(SPOTLIGHT_FOUND_ROWS "${SPOTLIGHT_FOUND_ROWS}\n  – CUDA          left out: ${SPOTLIGHT_CUDA_STATE}")
 endif()
 
 message(STATUS "spotlight ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
+#include "kernels/activations.hpp"
+
 namespace spotlight {
 
 // GELU_tanh(z) = z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))). x and y may be the same.
-void GeluForward(std::int64_t size, const float* x, float* y);
+void GeluForward(std::int64_t size, ConstActivations x, Activations y);
 // dx = dy * GELU'(x); dx may be dy.
-void GeluBackward(std::int64_t size, const float* x, const float* dy, float* dx);
+void GeluBackward(std::int64_t size, ConstActivations x, ConstActivations dy, Activations dx);
 
 // SiLU(z) = z / (1 + exp(-z)).
 void SiluForward(std::int64_t size, const float* x, float* y);

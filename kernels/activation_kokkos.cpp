@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "kernels/activation.hpp"
 #include "kernels/math.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/time_frequencies.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 // GELU_tanh(z) = z sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3), since (1 + tanh u)/2 = sigmoid(2u):
@@ -50,14 +50,18 @@ inline float SiluDerivative(float z) {
 
 }  // namespace
 
-void GeluForward(std::int64_t size, const float* x, float* y) {
+void GeluForward(std::int64_t size, ConstActivations from, Activations to) {
+  const float* x = from.As<float>();
+  float* y = to.As<float>();
   ParallelBlocks("GeluForward", size, [=](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep  // x and y may be the same
     for (std::int64_t i = begin; i < end; ++i) y[i] = Gelu(x[i]);
   });
 }
 
-void GeluBackward(std::int64_t size, const float* x, const float* dy, float* dx) {
+void GeluBackward(std::int64_t size, ConstActivations from, ConstActivations dto, Activations dfrom) {
+  const float *x = from.As<float>(), *dy = dto.As<float>();
+  float* dx = dfrom.As<float>();
   ParallelBlocks("GeluBackward", size, [=](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep  // dy and dx may be the same
     for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * GeluDerivative(x[i]);
@@ -79,15 +83,8 @@ void SiluBackward(std::int64_t size, const float* x, const float* dy, float* dx)
 }
 
 void TimeSinusoid(std::int64_t rows, const float* t, float* e) {
-  constexpr std::int64_t kHalf = 128;
-  std::array<float, kHalf> frequency;  // rounded to fp32 where the reference rounds: exponent, then power
-  for (std::int64_t j = 0; j < kHalf; ++j) {
-    const float exponent = static_cast<float>(-std::log(10000.0)) * static_cast<float>(j) / static_cast<float>(kHalf);
-    frequency[static_cast<std::size_t>(j)] = static_cast<float>(std::exp(static_cast<double>(exponent)));
-  }
-  // The reference's exp is not correctly rounded in these two of 128 entries; at t = 1 the unit of the last place moves
-  // their cosines by 2e-5, which is more than parity allows.
-  for (const std::size_t j : {12, 106}) frequency[j] = std::nextafter(frequency[j], 1.0f);
+  constexpr std::int64_t kHalf = kTimeFrequencies;
+  const auto frequency = TimeFrequencies();
   ParallelFor("TimeSinusoid", rows, [=](std::int64_t row) {
     for (std::int64_t j = 0; j < kHalf; ++j) {
       const float angle = 1000.0f * (t[row] * frequency[static_cast<std::size_t>(j)]);
@@ -97,4 +94,4 @@ void TimeSinusoid(std::int64_t rows, const float* t, float* e) {
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/activations.hpp"
 #include "kernels/token_rows.hpp"
 
 namespace spotlight {
@@ -22,13 +23,14 @@ struct AttentionShape {
 // q, k, v in attention layout. text_mask: one of 1 (real) and 0 per text row, or null for all real.
 // out_text [text rows, H*D] and out_image [image rows, H*D]; lse: as q with D = 1. out_text may be null: the text's
 // queries are then left out, and their lse (the last block).
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse);
+void AttentionForward(const AttentionShape& shape, ConstActivations q, ConstActivations k, ConstActivations v,
+                      const std::uint8_t* text_mask, Activations out_text, Activations out_image, float* lse);
 
 // Gradients of q, k, v in attention layout (overwritten) from those of the outputs. dout_text may be null: the
 // text output is not used (last block). out_* and lse are the forward's results.
-void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                       const std::uint8_t* text_mask, const float* out_text, const float* out_image, const float* lse,
-                       const float* dout_text, const float* dout_image, float* dq, float* dk, float* dv);
+void AttentionBackward(const AttentionShape& shape, ConstActivations q, ConstActivations k, ConstActivations v,
+                       const std::uint8_t* text_mask, ConstActivations out_text, ConstActivations out_image,
+                       const float* lse, ConstActivations dout_text, ConstActivations dout_image, Activations dq,
+                       Activations dk, Activations dv);
 
 }  // namespace spotlight

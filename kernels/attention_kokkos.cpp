@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "kernels/attention.hpp"
 #include "kernels/buffer.hpp"
 #include "kernels/lane_product.hpp"
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 constexpr std::int64_t kQueryBlock = 64;
@@ -317,8 +317,11 @@ void CheckShape(const AttentionShape& shape) {
 
 }  // namespace
 
-void AttentionForward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                      const std::uint8_t* text_mask, float* out_text, float* out_image, float* lse) {
+void AttentionForward(const AttentionShape& shape, ConstActivations queries, ConstActivations keys,
+                      ConstActivations values, const std::uint8_t* text_mask, Activations result_text,
+                      Activations result_image, float* lse) {
+  const float *q = queries.As<float>(), *k = keys.As<float>(), *v = values.As<float>();
+  float *out_text = result_text.As<float>(), *out_image = result_image.As<float>();
   CheckShape(shape);
   const std::int64_t most_tokens = shape.text.most_tokens() + shape.image.most_tokens();
   const std::int64_t parts = (most_tokens + kItemQueries - 1) / kItemQueries;
@@ -330,13 +333,25 @@ void AttentionForward(const AttentionShape& shape, const float* q, const float* 
   });
 }
 
-void AttentionBackward(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                       const std::uint8_t* text_mask, const float* out_text, const float* out_image, const float* lse,
-                       const float* dout_text, const float* dout_image, float* dq, float* dk, float* dv) {
+void AttentionBackward(const AttentionShape& shape, ConstActivations q, ConstActivations k, ConstActivations v,
+                       const std::uint8_t* text_mask, ConstActivations out_text, ConstActivations out_image,
+                       const float* lse, ConstActivations dout_text, ConstActivations dout_image, Activations dq,
+                       Activations dk, Activations dv) {
   CheckShape(shape);
-  const BackwardArguments arguments{q, k, v, text_mask, out_text, out_image, lse, dout_text, dout_image, dq, dk, dv};
+  const BackwardArguments arguments{q.As<float>(),
+                                    k.As<float>(),
+                                    v.As<float>(),
+                                    text_mask,
+                                    out_text.As<float>(),
+                                    out_image.As<float>(),
+                                    lse,
+                                    dout_text.As<float>(),
+                                    dout_image.As<float>(),
+                                    dq.As<float>(),
+                                    dk.As<float>(),
+                                    dv.As<float>()};
   ParallelFor("AttentionBackward", shape.text.batch * shape.heads,
               [&](std::int64_t item) { BackwardItem(shape, item, arguments); });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

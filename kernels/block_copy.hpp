@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/activations.hpp"
+
 namespace spotlight {
 
-// `rows` rows of `size` floats: row i goes from from[from_offset + i * from_stride] to to[to_offset + i * to_stride].
+// `rows` rows of `size` elements: row i goes from from[from_offset + i * from_stride] to to[to_offset + i * to_stride].
 struct BlockCopy {
   std::int64_t from_offset = 0, to_offset = 0;
   std::int64_t rows = 0, size = 0;
@@ -15,7 +17,7 @@ struct BlockCopy {
   BlockCopy Reversed() const { return {to_offset, from_offset, rows, size, to_stride, from_stride}; }
 };
 
-// The blocks' destinations do not overlap.
-void CopyBlocks(std::span<const BlockCopy> blocks, const float* from, float* to);
+// The blocks' destinations do not overlap. Both arrays have one element type.
+void CopyBlocks(std::span<const BlockCopy> blocks, ConstActivations from, Activations to);
 
 }  // namespace spotlight

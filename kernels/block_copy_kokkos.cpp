@@ -1,11 +1,13 @@
 #include <algorithm>
 
-#include "kernels/block_copy.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 
-void CopyBlocks(std::span<const BlockCopy> blocks, const float* from, float* to) {
+void CopyBlocks(std::span<const BlockCopy> blocks, ConstActivations source, Activations target) {
+  const float* from = source.As<float>();
+  float* to = target.As<float>();
   ParallelFor("CopyBlocks", static_cast<std::int64_t>(blocks.size()), [=](std::int64_t item) {
     const BlockCopy& block = blocks[static_cast<std::size_t>(item)];
     for (std::int64_t row = 0; row < block.rows; ++row) {
@@ -15,4 +17,4 @@ void CopyBlocks(std::span<const BlockCopy> blocks, const float* from, float* to)
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

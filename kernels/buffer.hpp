@@ -1,5 +1,5 @@
-// Memory that kernels work on. Host memory for the CPU back end; callers never assume so: they
-// fill and read buffers through the functions here only.
+// Memory that kernels work on (kernels/memory.hpp). Callers never assume that it is the host's: they fill and read
+// buffers through the functions here only.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/bfloat16.hpp"
+#include "kernels/activations.hpp"
 #include "kernels/token_rows.hpp"
 
 namespace spotlight {
@@ -23,6 +24,8 @@ class BasicBuffer {
   // `memory` must be aligned, and outlive the buffer. Where it is read-only, who has it calls no more than data(),
   // size() and CopyToHost.
   static BasicBuffer ViewOf(std::span<T> memory);
+  // Host memory as kernels can read it: a view where they read the host's, which must outlive the buffer; else a copy.
+  static BasicBuffer Reading(std::span<T> host);
 
   // Keeps the memory if it is large enough, so that a loop with a varying batch allocates once.
   void Resize(std::int64_t size);
@@ -50,8 +53,8 @@ class BasicBuffer {
 using Buffer = BasicBuffer<float>;
 using Bfloat16Buffer = BasicBuffer<Bfloat16>;
 
-// `buffer` holds `width` values for each row: those of the samples `kept`, in ascending order, move to its front.
-void KeepRows(Buffer& buffer, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept);
+// `values` are `width` for each row: those of the samples `kept`, in ascending order, move to the front.
+void KeepRows(Activations values, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept);
 
 // Device-side operations on raw kernel memory.
 void CopyFloats(const float* from, float* to, std::int64_t size);

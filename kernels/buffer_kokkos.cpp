@@ -1,78 +1,38 @@
 #include <algorithm>
+#include <cstring>
 #include <new>
-#include <string>
 
-#include "base/error.hpp"
-#include "kernels/buffer.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};  // a cache line and the widest vector
 
 }  // namespace
 
-template <typename T>
-BasicBuffer<T> BasicBuffer<T>::ViewOf(std::span<T> memory) {
-  constexpr auto kAligned = static_cast<std::uintptr_t>(kAlignment);
-  SPOTLIGHT_REQUIRE(reinterpret_cast<std::uintptr_t>(memory.data()) % kAligned == 0, "memory is not aligned");
-  BasicBuffer view;
-  view.data_ = std::unique_ptr<T, Free>(memory.data(), Free{false});
-  view.size_ = view.capacity_ = static_cast<std::int64_t>(memory.size());
-  return view;
+void* AllocateMemory(std::size_t bytes) { return ::operator new(bytes, kAlignment); }
+
+void FreeMemory(void* memory) { ::operator delete(memory, kAlignment); }
+
+void CopyIn(void* to, const void* host, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, host, bytes);
 }
 
-template <typename T>
-void BasicBuffer<T>::Resize(std::int64_t size) {
-  SPOTLIGHT_REQUIRE(size >= 0, "size = " + std::to_string(size));
-  if (size > capacity_) {
-    data_ = {};  // first: old and new need not fit together
-    capacity_ = 0;
-    size_ = 0;
-    data_.reset(static_cast<T*>(::operator new(static_cast<std::size_t>(size) * sizeof(T), kAlignment)));
-    capacity_ = size;
-  }
-  size_ = size;
+void CopyOut(void* host, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(host, from, bytes);
 }
 
-template <typename T>
-void BasicBuffer<T>::Zero() {
-  std::fill_n(data(), size_, T{});
+void ZeroMemory(void* to, std::size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
 }
 
-template <typename T>
-void BasicBuffer<T>::CopyFromHost(std::span<const T> host) {
-  const auto count = static_cast<std::int64_t>(host.size());
-  SPOTLIGHT_REQUIRE(count <= size_, std::to_string(count) + " into " + std::to_string(size_));
-  std::copy(host.begin(), host.end(), data());
-}
-
-template <typename T>
-void BasicBuffer<T>::CopyToHost(std::span<T> host) const {
-  const auto count = static_cast<std::int64_t>(host.size());
-  SPOTLIGHT_REQUIRE(count <= size_, std::to_string(count) + " from " + std::to_string(size_));
-  std::copy_n(data(), count, host.begin());
-}
-
-template <typename T>
-void BasicBuffer<T>::Fill(std::int64_t offset, std::int64_t size, const std::function<void(std::span<T>)>& fill) {
-  SPOTLIGHT_REQUIRE(offset >= 0 && size >= 0 && offset + size <= size_, "a range of another buffer");
-  fill({data() + offset, static_cast<std::size_t>(size)});
-}
-
-template <typename T>
-void BasicBuffer<T>::Free::operator()(T* pointer) const {
-  if (owned) ::operator delete(pointer, kAlignment);
-}
-
-template class BasicBuffer<float>;
-template class BasicBuffer<Bfloat16>;
-
-void KeepRows(Buffer& buffer, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept) {
-  float* to = buffer.data();
+void KeepRows(Activations values, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept) {
+  float* const all = values.As<float>();
+  float* to = all;
   for (const std::int64_t sample : kept) {
-    const float* from = buffer.data() + rows.first[sample] * width;
+    const float* from = all + rows.first[sample] * width;
     const std::int64_t size = rows.tokens(sample) * width;
     if (from != to) std::copy(from, from + size, to);  // never behind its source, so in order
     to += size;
@@ -89,4 +49,4 @@ void RoundToBfloat16(std::int64_t size, const float* from, Bfloat16* to) {
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -23,28 +23,37 @@ struct ConvolutionBand {
   bool add = false;                      // y += the result instead of y = the result
 };
 
+struct ConvolutionShape {
+  std::int64_t in = 0, out = 0;              // channels
+  std::int64_t taps = 0;                     // rows and columns of the kernel
+  std::int64_t pad_row = 0, pad_column = 0;  // zero rows above the image, zero columns left of it
+};
+
+// weight [out, in, taps, taps] and bias [out], in host memory, as the back end wants to read them.
+void PackConvolution(const ConvolutionShape& shape, std::span<const float> weight, std::span<const float> bias,
+                     Buffer& packed_weight, Buffer& packed_bias);
+
+// y begins with row `first`. x and y must not overlap. x must hold every row of the image in
+// [first - pad_row, first + count - 1 - pad_row + taps - 1].
+void Convolve(const ConvolutionShape& shape, const Buffer& packed_weight, const Buffer& packed_bias,
+              const ConvolutionBand& band, const float* x, float* y);
+
+// A convolution with its weights.
 class Convolution {
  public:
-  struct Shape {
-    std::int64_t in = 0, out = 0;              // channels
-    std::int64_t taps = 0;                     // rows and columns of the kernel
-    std::int64_t pad_row = 0, pad_column = 0;  // zero rows above the image, zero columns left of it
-  };
+  Convolution(const ConvolutionShape& shape, std::span<const float> weight, std::span<const float> bias)
+      : shape_(shape) {
+    PackConvolution(shape, weight, bias, weight_, bias_);
+  }
 
-  // weight [out, in, taps, taps], bias [out], in host memory.
-  Convolution(const Shape& shape, std::span<const float> weight, std::span<const float> bias);
-
-  const Shape& shape() const { return shape_; }
-
-  // y begins with row `first`. x and y must not overlap. x must hold every row of the image in
-  // [first - pad_row, first + count - 1 - pad_row + taps - 1].
-  void Apply(const ConvolutionBand& band, const float* x, float* y) const;
+  const ConvolutionShape& shape() const { return shape_; }
+  void Apply(const ConvolutionBand& band, const float* x, float* y) const {
+    Convolve(shape_, weight_, bias_, band, x, y);
+  }
 
  private:
-  Shape shape_;
-  std::int64_t panels_ = 0;
-  Buffer weight_;  // [panels, taps, taps, in, panel lanes]: each panel of output channels is read from end to end
-  Buffer bias_;    // [panels, panel lanes]
+  ConvolutionShape shape_;
+  Buffer weight_, bias_;
 };
 
 }  // namespace spotlight

@@ -6,25 +6,29 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "kernels/convolution.hpp"
 #include "kernels/lane_product.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 constexpr std::int64_t kPanel = 32;   // output channels of a work item
 constexpr std::int64_t kRun = 96;     // pixels of a work item, a multiple of every tile height
 constexpr std::int64_t kDepth = 192;  // input channels of one product: the weights for it fit the first-level cache
 
+std::int64_t Panels(const ConvolutionShape& shape) { return (shape.out + kPanel - 1) / kPanel; }
+
 }  // namespace
 
-Convolution::Convolution(const Shape& shape, std::span<const float> weight, std::span<const float> bias)
-    : shape_(shape), panels_((shape.out + kPanel - 1) / kPanel) {
+// packed_weight [panels, taps, taps, in, kPanel]: each panel of output channels is read from end to end. packed_bias
+// [panels, kPanel].
+void PackConvolution(const ConvolutionShape& shape, std::span<const float> weight, std::span<const float> bias,
+                     Buffer& packed_weight, Buffer& packed_bias) {
   const std::int64_t area = shape.taps * shape.taps, depth = area * shape.in;
   SPOTLIGHT_REQUIRE(static_cast<std::int64_t>(weight.size()) == shape.out * depth, "weights of another shape");
   SPOTLIGHT_REQUIRE(static_cast<std::int64_t>(bias.size()) == shape.out, "a bias of another shape");
-  std::vector<float> packed(static_cast<std::size_t>(panels_ * depth * kPanel)), padded(packed.size() / depth);
+  std::vector<float> packed(static_cast<std::size_t>(Panels(shape) * depth * kPanel)), padded(packed.size() / depth);
   std::copy(bias.begin(), bias.end(), padded.begin());
   for (std::int64_t o = 0; o < shape.out; ++o) {
     for (std::int64_t k = 0; k < shape.in; ++k) {
@@ -34,18 +38,19 @@ Convolution::Convolution(const Shape& shape, std::span<const float> weight, std:
       }
     }
   }
-  weight_.Resize(static_cast<std::int64_t>(packed.size()));
-  weight_.CopyFromHost(packed);
-  bias_.Resize(static_cast<std::int64_t>(padded.size()));
-  bias_.CopyFromHost(padded);
+  packed_weight.Resize(static_cast<std::int64_t>(packed.size()));
+  packed_weight.CopyFromHost(packed);
+  packed_bias.Resize(static_cast<std::int64_t>(padded.size()));
+  packed_bias.CopyFromHost(padded);
 }
 
-void Convolution::Apply(const ConvolutionBand& band, const float* x, float* y) const {
+void Convolve(const ConvolutionShape& shape, const Buffer& packed_weight, const Buffer& packed_bias,
+              const ConvolutionBand& band, const float* x, float* y) {
   SPOTLIGHT_REQUIRE(band.first >= 0 && band.first + band.count <= band.rows, "a band beyond the image");
-  const Shape s = shape_;
-  const float* weights = weight_.data();
-  const float* biases = bias_.data();
-  const std::int64_t panels = panels_;
+  const ConvolutionShape s = shape;
+  const float* weights = packed_weight.data();
+  const float* biases = packed_bias.data();
+  const std::int64_t panels = Panels(shape);
   const std::int64_t runs = (band.columns + kRun - 1) / kRun;
   const std::int64_t run = (band.columns + runs - 1) / runs;
   ParallelFor("Convolution", band.count * runs * panels, [=](std::int64_t item) {
@@ -82,4 +87,4 @@ void Convolution::Apply(const ConvolutionBand& band, const float* x, float* y) c
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -1,10 +1,10 @@
 #include <cmath>
 
-#include "kernels/guidance.hpp"
 #include "kernels/lanes.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 inline float Guided(float scale, float cond, float uncond) { return std::fma(scale, cond - uncond, uncond); }
@@ -58,4 +58,4 @@ void GuidanceBackward(std::int64_t batch, std::int64_t size, std::int64_t channe
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -2,10 +2,10 @@
 #include <span>
 
 #include "base/random.hpp"
-#include "kernels/latents.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 // Calls move(latent index, packed index) for every element.
@@ -53,4 +53,4 @@ void UnpackLatents(std::int64_t batch, std::int64_t channels, std::int64_t h, st
                 [=](std::int64_t latent, std::int64_t feature) { latents[latent] = packed[feature]; });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

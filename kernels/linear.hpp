@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/bfloat16.hpp"
+#include "kernels/activations.hpp"
 
 namespace spotlight {
 
@@ -36,12 +37,12 @@ struct WeightMatrix {
 };
 
 // y [rows, out] = x [rows, in] W^T + bias; bias may be null. x and y have row strides ldx >= in, ldy >= out.
-void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                   WeightMatrix weight, const float* bias, float* y, std::int64_t ldy);
+void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,
+                   WeightMatrix weight, const float* bias, Activations y, std::int64_t ldy);
 
 // dx [rows, in] = dy [rows, out] W (added to dx if accumulate).
-void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
-                         WeightMatrix weight, float* dx, std::int64_t ldx, bool accumulate);
+void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations dy, std::int64_t ldy,
+                         WeightMatrix weight, Activations dx, std::int64_t ldx, bool accumulate);
 
 // Part `index` of `count` of the work on one result, shared out over ranks that have the same operands.
 struct WorkShare {
@@ -51,13 +52,14 @@ struct WorkShare {
 // dW [out, in] += dy^T x, dbias [out] += column sums of dy (dbias may be null). The sum over rows is
 // in one fixed order for a given number of rows. share: only some rows of dW and numbers of dbias, with the bits that
 // they have when all are computed (a part may be empty); what other shares compute is left alone.
-void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                          const float* dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share = {});
+void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,
+                          ConstActivations dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share = {});
 
 // The same without bias in slices of `slice` output features, each as a call of its own: the bits of a slice do not
 // depend on which others are computed beside it. `slice` divides out.
 void LinearBackwardWeightInSlices(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t slice,
-                                  const float* x, std::int64_t ldx, const float* dy, std::int64_t ldy, float* dweight);
+                                  ConstActivations x, std::int64_t ldx, ConstActivations dy, std::int64_t ldy,
+                                  float* dweight);
 
 // to [columns, rows] += transpose of from [rows, columns]; `to` has row stride ld_to.
 void AddTransposed(std::int64_t rows, std::int64_t columns, const float* from, float* to, std::int64_t ld_to);

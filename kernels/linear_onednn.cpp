@@ -6,8 +6,6 @@
 // memory descriptors and scratch space ready: a call then costs about a microsecond beside the arithmetic.
 //
 // A primitive that oneDNN cannot make or run is a bug of ours: dnnl::error passes through as an internal error.
-#include "kernels/linear.hpp"
-
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -21,10 +19,10 @@
 
 #include "base/error.hpp"
 #include "base/sequence_group.hpp"
-#include "kernels/buffer.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 // Rows of a call to oneDNN: a multiple of kRowMultiple, at most kMostRows; a call of another thread has to be worth it.
@@ -255,8 +253,10 @@ GemmShape WeightGradient(std::int64_t rows, std::int64_t in, std::int64_t out, s
 
 void Gemm(const GemmShape& shape, const float* a, const float* b, float* c) { Multiply(shape, a, b, nullptr, c); }
 
-void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                   WeightMatrix weight, const float* bias, float* y, std::int64_t ldy) {
+void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations from, std::int64_t ldx,
+                   WeightMatrix weight, const float* bias, Activations to, std::int64_t ldy) {
+  const float* x = from.As<float>();
+  float* y = to.As<float>();
   GemmShape shape{.transpose_b = true, .m = rows, .n = out, .k = in, .lda = ldx, .ldb = in, .ldc = ldy};
   if (weight.fp32 != nullptr) return Multiply(shape, x, weight.fp32, bias, y);
   if (rows == 0) return;
@@ -272,8 +272,10 @@ void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, const f
   });
 }
 
-void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, const float* dy, std::int64_t ldy,
-                         WeightMatrix weight, float* dx, std::int64_t ldx, bool accumulate) {
+void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations dto, std::int64_t ldy,
+                         WeightMatrix weight, Activations dfrom, std::int64_t ldx, bool accumulate) {
+  const float* dy = dto.As<float>();
+  float* dx = dfrom.As<float>();
   GemmShape shape{.m = rows, .n = in, .k = out, .lda = ldy, .ldb = in, .ldc = ldx, .accumulate = accumulate};
   if (weight.fp32 != nullptr) return Multiply(shape, dy, weight.fp32, nullptr, dx);
   if (rows == 0) return;
@@ -284,8 +286,9 @@ void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, c
   });
 }
 
-void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, const float* x, std::int64_t ldx,
-                          const float* dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share) {
+void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations from, std::int64_t ldx,
+                          ConstActivations dto, std::int64_t ldy, float* dweight, float* dbias, WorkShare share) {
+  const float *x = from.As<float>(), *dy = dto.As<float>();
   if (rows == 0) return;
   Multiply(WeightGradient(rows, in, out, ldx, ldy), dy, x, nullptr, dweight, share);
   if (dbias == nullptr) return;
@@ -294,7 +297,9 @@ void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, 
 }
 
 void LinearBackwardWeightInSlices(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t slice,
-                                  const float* x, std::int64_t ldx, const float* dy, std::int64_t ldy, float* dweight) {
+                                  ConstActivations from, std::int64_t ldx, ConstActivations dto, std::int64_t ldy,
+                                  float* dweight) {
+  const float *x = from.As<float>(), *dy = dto.As<float>();
   SPOTLIGHT_REQUIRE(slice > 0 && out % slice == 0, "slices of equal size");
   constexpr std::int64_t kTerms = 256;  // rows in one call: a packed slice stays in the L2 cache
   ParallelFor("LinearBackwardWeightInSlices", out / slice, [&](std::int64_t item) {
@@ -323,4 +328,4 @@ void AddTransposed(std::int64_t rows, std::int64_t columns, const float* from, f
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

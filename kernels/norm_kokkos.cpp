@@ -2,40 +2,48 @@
 #include <cmath>
 
 #include "kernels/lanes.hpp"
-#include "kernels/norm.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/partial_sums.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 inline const float* ModulationRow(const Modulation& modulation, std::int64_t sample) {
   return modulation.data + modulation.index[sample] * modulation.stride;
 }
 
+inline void AddGated(std::int64_t width, const float* gate, const float* branch, float* x) {
+  for (std::int64_t j = 0; j < width; ++j) x[j] = std::fma(gate[j], branch[j], x[j]);
+}
+
+// LayerNorm and modulation of one row.
+inline void NormaliseRow(std::int64_t width, float eps, const float* x, const float* shift, const float* scale,
+                         float* y, float* mean, float* rstd) {
+  const float mu = LaneSum(width, [=](std::int64_t j) { return x[j]; }) / static_cast<float>(width);
+  const float square_sum = LaneSum(width, [=](std::int64_t j) { return (x[j] - mu) * (x[j] - mu); });
+  const float r = 1.0f / std::sqrt(square_sum / static_cast<float>(width) + eps);
+  for (std::int64_t j = 0; j < width; ++j) y[j] = std::fma((x[j] - mu) * r, 1.0f + scale[j], shift[j]);
+  *mean = mu;
+  *rstd = r;
+}
+
 }  // namespace
 
 void LayerNormModulateForward(const TokenRows& rows, std::int64_t width, float eps, const float* x, Modulation shift,
-                              Modulation scale, float* y, float* mean, float* rstd) {
+                              Modulation scale, Activations result, float* mean, float* rstd) {
+  float* y = result.As<float>();
   ParallelFor("LayerNormModulateForward", rows.rows(), [=](std::int64_t row) {
-    const float* shift_row = ModulationRow(shift, rows.sample[row]);
-    const float* scale_row = ModulationRow(scale, rows.sample[row]);
-    const float* in = x + row * width;
-    float* out = y + row * width;
-    const float mu = LaneSum(width, [=](std::int64_t j) { return in[j]; }) / static_cast<float>(width);
-    const float square_sum = LaneSum(width, [=](std::int64_t j) { return (in[j] - mu) * (in[j] - mu); });
-    const float r = 1.0f / std::sqrt(square_sum / static_cast<float>(width) + eps);
-    for (std::int64_t j = 0; j < width; ++j) {
-      out[j] = std::fma((in[j] - mu) * r, 1.0f + scale_row[j], shift_row[j]);
-    }
-    mean[row] = mu;
-    rstd[row] = r;
+    const std::int64_t sample = rows.sample[row];
+    NormaliseRow(width, eps, x + row * width, ModulationRow(shift, sample), ModulationRow(scale, sample),
+                 y + row * width, mean + row, rstd + row);
   });
 }
 
 void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const float* x, const float* mean,
-                               const float* rstd, Modulation scale, const float* dy, float* dx,
+                               const float* rstd, Modulation scale, ConstActivations gradient, float* dx,
                                ModulationGradient dshift, ModulationGradient dscale) {
+  const float* dy = gradient.As<float>();
   // Through y = h (1 + scale) + shift, h = (x - mean) rstd, with g = dy (1 + scale):
   //   dx = rstd (g - mean(g) - h mean(g h)),   dscale = sum dy h,   dshift = sum dy.
   const std::int64_t blocks = TokenBlocks(rows.most_tokens());
@@ -78,8 +86,9 @@ void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const 
   AddPartialSums(rows.batch, blocks, width, partials + width, 2 * width, dscale);
 }
 
-void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const float* x, const float* weight, float* y,
-                    float* rstd) {
+void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const float* x, const float* weight,
+                    Activations result, float* rstd) {
+  float* y = result.As<float>();
   ParallelFor("RmsNormForward", rows, [=](std::int64_t row) {
     const float* in = x + row * width;
     float* out = y + row * width;
@@ -91,7 +100,8 @@ void RmsNormForward(std::int64_t rows, std::int64_t width, float eps, const floa
 }
 
 void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, const float* weight, const float* rstd,
-                     const float* dy, float* dx, float* dweight) {
+                     ConstActivations gradient, float* dx, float* dweight) {
+  const float* dy = gradient.As<float>();
   // With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)), dweight = sum dy h.
   const std::int64_t blocks = TokenBlocks(rows);
   float* partials = dweight != nullptr ? KernelScratch(blocks * width) : nullptr;
@@ -115,17 +125,31 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
   AddPartialSums(1, blocks, width, partials, width, {.data = dweight});
 }
 
-void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch, float* x) {
+void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation gate, ConstActivations branch,
+                          float* x) {
+  const float* in = branch.As<float>();
   ParallelFor("GatedResidualForward", rows.rows(), [=](std::int64_t row) {
-    const float* gate_row = ModulationRow(gate, rows.sample[row]);
-    const float* in = branch + row * width;
-    float* out = x + row * width;
-    for (std::int64_t j = 0; j < width; ++j) out[j] = std::fma(gate_row[j], in[j], out[j]);
+    AddGated(width, ModulationRow(gate, rows.sample[row]), in + row * width, x + row * width);
   });
 }
 
-void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, const float* branch,
-                           const float* dx, float* dbranch, ModulationGradient dgate) {
+void GatedResidualLayerNorm(const TokenRows& rows, std::int64_t width, float eps, Modulation gate,
+                            ConstActivations branch, float* x, Modulation shift, Modulation scale, Activations result,
+                            float* mean, float* rstd) {
+  const float* in = branch.As<float>();
+  float* y = result.As<float>();
+  ParallelFor("GatedResidualLayerNorm", rows.rows(), [=](std::int64_t row) {
+    const std::int64_t sample = rows.sample[row];
+    AddGated(width, ModulationRow(gate, sample), in + row * width, x + row * width);
+    NormaliseRow(width, eps, x + row * width, ModulationRow(shift, sample), ModulationRow(scale, sample),
+                 y + row * width, mean + row, rstd + row);
+  });
+}
+
+void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, ConstActivations added,
+                           const float* dx, Activations dadded, ModulationGradient dgate) {
+  const float* branch = added.As<float>();
+  float* dbranch = dadded.As<float>();
   const std::int64_t blocks = TokenBlocks(rows.most_tokens());
   float* partials = dgate.data != nullptr ? KernelScratch(rows.batch * blocks * width) : nullptr;
   ParallelFor("GatedResidualBackward", rows.batch * blocks, [=](std::int64_t item) {
@@ -150,4 +174,4 @@ void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation
   AddPartialSums(rows.batch, blocks, width, partials, width, dgate);
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

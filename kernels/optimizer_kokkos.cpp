@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "kernels/lanes.hpp"
-#include "kernels/optimizer.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 
 void AdamWUpdate(const AdamWSettings& settings, std::int64_t step, std::int64_t size, float grad_scale,
                  const float* grad, float* weight, float* m, float* v) {
@@ -81,4 +81,4 @@ bool AllFinite(std::int64_t size, const float* x) {
   return std::all_of(largest.begin(), largest.end(), [](std::uint32_t bits) { return bits < kInfinity; });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -14,6 +14,8 @@ constexpr std::int64_t kTokenBlock = 32;
 
 inline std::int64_t TokenBlocks(std::int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
 
+namespace kokkos {
+
 // Uninitialised memory of the calling thread for `size` floats, good until the thread's next call.
 float* KernelScratch(std::int64_t size);
 
@@ -22,5 +24,7 @@ float* KernelScratch(std::int64_t size);
 // that all samples share the row sum.data; a null sum.data that nothing is wanted.
 void AddPartialSums(std::int64_t batch, std::int64_t blocks, std::int64_t width, const float* partials,
                     std::int64_t partial_stride, ModulationGradient sum);
+
+}  // namespace kokkos
 
 }  // namespace spotlight

@@ -4,7 +4,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/partial_sums.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 
 float* KernelScratch(std::int64_t size) {
   thread_local Buffer scratch;
@@ -29,4 +29,4 @@ void AddPartialSums(std::int64_t batch, std::int64_t blocks, std::int64_t width,
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

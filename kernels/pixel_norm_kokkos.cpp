@@ -3,10 +3,10 @@
 
 #include "kernels/lanes.hpp"
 #include "kernels/math.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/pixel_norm.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 
 void NormPixels(std::int64_t pixels, std::int64_t channels, const float* x, const float* gamma, bool silu, float* y) {
   constexpr std::int64_t kBlock = 64;  // pixels of a work item
@@ -31,4 +31,4 @@ void NormPixels(std::int64_t pixels, std::int64_t channels, const float* x, cons
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/activations.hpp"
 #include "kernels/token_rows.hpp"
 
 namespace spotlight {
@@ -23,12 +24,12 @@ struct QkRopeShape {
 };
 
 // qkv [R, 3, H, D]; norm weights [D]; cos, sin [P, D/2]. Writes this stream's tokens of q, k, v in attention layout.
-void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
-                   const float* cos, const float* sin, float* q, float* k, float* v);
+void QkRopeForward(const QkRopeShape& shape, ConstActivations qkv, const float* norm_q, const float* norm_k,
+                   const float* cos, const float* sin, Activations q, Activations k, Activations v);
 
 // dq, dk, dv in attention layout -> dqkv [R, 3, H, D] (overwritten); dnorm_q, dnorm_k [D] += (null: not wanted).
-void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
-                    const float* cos, const float* sin, const float* dq, const float* dk, const float* dv, float* dqkv,
-                    float* dnorm_q, float* dnorm_k);
+void QkRopeBackward(const QkRopeShape& shape, ConstActivations qkv, const float* norm_q, const float* norm_k,
+                    const float* cos, const float* sin, ConstActivations dq, ConstActivations dk, ConstActivations dv,
+                    Activations dqkv, float* dnorm_q, float* dnorm_k);
 
 }  // namespace spotlight

@@ -4,11 +4,11 @@
 #include <type_traits>
 
 #include "kernels/lanes.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/partial_sums.hpp"
-#include "kernels/qk_rope.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 // Calls body(head size), as a constant for the sizes of the models at hand: their loops then run without prologues and
@@ -110,8 +110,10 @@ inline void ForEachHead(const QkRopeShape& shape, std::int64_t blocks, std::int6
 
 }  // namespace
 
-void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
-                   const float* cos, const float* sin, float* q, float* k, float* v) {
+void QkRopeForward(const QkRopeShape& shape, ConstActivations packed_qkv, const float* norm_q, const float* norm_k,
+                   const float* cos, const float* sin, Activations queries, Activations keys, Activations values) {
+  const float* qkv = packed_qkv.As<float>();
+  float *q = queries.As<float>(), *k = keys.As<float>(), *v = values.As<float>();
   const std::int64_t blocks = TokenBlocks(RowsOf(shape).most_tokens()), positions = Positions(shape);
   float* table = KernelScratch(positions * 2 * shape.head_size);
   FillRotation(positions, shape.head_size, cos, sin, table);
@@ -128,9 +130,12 @@ void QkRopeForward(const QkRopeShape& shape, const float* qkv, const float* norm
   });
 }
 
-void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* norm_q, const float* norm_k,
-                    const float* cos, const float* sin, const float* dq, const float* dk, const float* dv, float* dqkv,
-                    float* dnorm_q, float* dnorm_k) {
+void QkRopeBackward(const QkRopeShape& shape, ConstActivations packed_qkv, const float* norm_q, const float* norm_k,
+                    const float* cos, const float* sin, ConstActivations dqueries, ConstActivations dkeys,
+                    ConstActivations dvalues, Activations dpacked_qkv, float* dnorm_q, float* dnorm_k) {
+  const float *qkv = packed_qkv.As<float>(), *dq = dqueries.As<float>(), *dk = dkeys.As<float>();
+  const float* dv = dvalues.As<float>();
+  float* dqkv = dpacked_qkv.As<float>();
   const std::int64_t batch = shape.text.batch;
   const std::int64_t blocks = TokenBlocks(RowsOf(shape).most_tokens()), positions = Positions(shape);
   const bool want_sums = dnorm_q != nullptr || dnorm_k != nullptr;
@@ -158,4 +163,4 @@ void QkRopeBackward(const QkRopeShape& shape, const float* qkv, const float* nor
   AddPartialSums(batch, blocks, shape.head_size, partials + shape.head_size, stride, {.data = dnorm_k});
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

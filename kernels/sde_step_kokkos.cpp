@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "kernels/lanes.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/sde_step.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 namespace {
 
 // One expression for the mean wherever it is needed: a log-prob computed again has the same bits.
@@ -75,4 +75,4 @@ void StepKl(std::int64_t batch, std::int64_t size, const StepCoefficients* coeff
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

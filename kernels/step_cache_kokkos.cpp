@@ -1,10 +1,10 @@
 #include <cmath>
 
 #include "kernels/lanes.hpp"
+#include "kernels/operations_kokkos.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/step_cache.hpp"
 
-namespace spotlight {
+namespace spotlight::kokkos {
 
 void RowChanges(std::int64_t rows, std::int64_t width, const float* x, const float* last, float* sums) {
   ParallelFor("RowChanges", rows, [=](std::int64_t row) {
@@ -39,4 +39,4 @@ void MergeRows(std::int64_t rows, std::int64_t width, const std::int64_t* place,
   });
 }
 
-}  // namespace spotlight
+}  // namespace spotlight::kokkos

@@ -186,7 +186,10 @@ struct CostConfig {
 };
 
 struct DeviceConfig {
-  int threads = 0;  // 0: the node's cores / its ranks
+  enum class Backend { kKokkos, kCuda, kAuto };
+  int threads = 0;                     // 0: the node's cores / its ranks
+  Backend backend = Backend::kKokkos;  // who computes
+  int gpu = -1;                        // -1: the rank's number on the node, modulo its GPUs
 };
 
 struct PretrainConfig {

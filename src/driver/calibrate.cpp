@@ -14,10 +14,9 @@
 #include "base/log.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
-#include "driver/dry_run.hpp"
+#include "driver/computing.hpp"
 #include "driver/resources.hpp"
 #include "driver/signals.hpp"
-#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
 #include "plan/correlation.hpp"
 #include "plan/prompt_sampler.hpp"
@@ -215,7 +214,7 @@ int RunCalibrate(const CommandLine& command, const World& world) {
   InstallSignalHandlers();
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const Resources resources = LoadResources(config);
   for (const std::string& note : resources.notes) LogLine(note);
   ModelWeights weights(resources.model.layout, resources.model.weights, MakePrecision(config.model),

@@ -7,16 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
-#include <thread>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
+#include "driver/computing.hpp"
 #include "driver/memory_advice.hpp"
 #include "driver/memory_estimate.hpp"
 #include "driver/resources.hpp"
-#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
 #include "record/progress.hpp"
 #include "rollout/sampler.hpp"
@@ -218,16 +217,10 @@ void PrintTimes(const Config& config, const Resources& resources, const Times& t
 
 }  // namespace
 
-int ThreadsPerRank(const Config& config, const World& world) {
-  if (config.device.threads > 0) return config.device.threads;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / world.local_ranks());
-}
-
 int DryRun(const CommandLine& command, const World& world) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const Resources resources = LoadResources(config, ResourceUse::kPlan);
   if (world.rank() != 0) return kExitFinished;
   const DitLayout& layout = *resources.model.layout;

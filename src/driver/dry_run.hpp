@@ -9,9 +9,6 @@
 
 namespace spotlight {
 
-// Threads of this rank: device/threads, or the node's cores shared by its ranks.
-int ThreadsPerRank(const Config& config, const World& world);
-
 // Prints the plan. Reads all files that are there. With weights, one forward and one training batch are measured on
 // this machine for the time estimate, if they take less than about a minute.
 int DryRun(const CommandLine& command, const World& world);

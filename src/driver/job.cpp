@@ -16,9 +16,9 @@
 #include "config/check.hpp"
 #include "config/dump.hpp"
 #include "config/input.hpp"
+#include "driver/computing.hpp"
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
-#include "driver/dry_run.hpp"
 #include "driver/explorer.hpp"
 #include "driver/join.hpp"
 #include "driver/pass_groups.hpp"
@@ -269,7 +269,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   CheckRanks(start.config, world.size());
   world.AssignRoles(start.config.ranks.trainers);
   const std::vector<PassGroup> groups = PlanPassGroups(start.config, world);
-  StartKernels(ThreadsPerRank(start.config, world));
+  StartComputing(start.config, world);
   const Resources resources = LoadResources(start.config);
   if (start.restart) RequireSameContents(start.state.contents, resources, start.config);
   if (start.recording) RequireSameContents(start.recording->contents, resources, start.config);
@@ -325,7 +325,7 @@ int CheckJob(const CommandLine& command, const World& world) {
   const Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
   if (world.size() > 1) CheckRanks(config, world.size());
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const Resources resources = LoadResources(config, ResourceUse::kPlan);
   if (world.rank() != 0) return kExitFinished;
   const auto describe = [](const PromptList& list) {

@@ -22,8 +22,8 @@
 #include "comm/messages.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
+#include "driver/computing.hpp"
 #include "driver/dispatch.hpp"
-#include "driver/dry_run.hpp"
 #include "driver/explorer.hpp"
 #include "driver/model_files.hpp"
 #include "driver/resources.hpp"
@@ -130,7 +130,7 @@ int RunJoin(const CommandLine& command, World& world) {
   world.Part();
   Config config = ReadInputText(input, directory + " (the run's settings)", {});
   config.run.directory = directory;
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const Resources resources = LoadResources(config);
   const std::uint32_t first = static_cast<std::uint32_t>(std::stoul(first_rank));
   const std::uint32_t rank = first + static_cast<std::uint32_t>(world.rank());

@@ -13,7 +13,7 @@
 #include "config/check.hpp"
 #include "config/dump.hpp"
 #include "config/input.hpp"
-#include "driver/dry_run.hpp"
+#include "driver/computing.hpp"
 #include "driver/signals.hpp"
 #include "driver/text_source.hpp"
 #include "io/atomic_file.hpp"
@@ -260,7 +260,7 @@ int RunPretrain(const CommandLine& command, World& world) {
     config = ReadInput(command.input, command.overrides);
   }
   CheckPretrain(config);
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const std::string directory = restart ? restart->directory : RunDirectory(config, command.input);
   if (!restart) {
     if (!ListCheckpoints(directory).empty()) {

@@ -15,12 +15,11 @@
 #include "comm/sp_plan.hpp"
 #include "config/check.hpp"
 #include "config/input.hpp"
-#include "driver/dry_run.hpp"
+#include "driver/computing.hpp"
 #include "driver/model_files.hpp"
 #include "driver/resources.hpp"
 #include "driver/signals.hpp"
 #include "io/image_file.hpp"
-#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
 #include "record/progress.hpp"
 #include "record/run_directory.hpp"
@@ -146,7 +145,7 @@ int RunSample(const CommandLine& command, World& world) {
     throw UserError("mpirun was started without settings that several ranks need; start it with scripts/mpirun.sh");
   }
   world.SetLimit(std::chrono::hours(24));  // the longest that a rank may wait for the others' images
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
 
   const PromptList list = SamplePrompts(command, config);
   const Adapter adapter = ReadAdapter(config.model.adapter);

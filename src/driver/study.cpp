@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/dump.hpp"
-#include "driver/dry_run.hpp"
+#include "driver/computing.hpp"
 #include "driver/resources.hpp"
 #include "driver/seed_scorer.hpp"
 #include "driver/signals.hpp"
@@ -19,7 +19,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/provenance.hpp"
-#include "kernels/runtime.hpp"
 #include "model/model_weights.hpp"
 #include "plan/arms.hpp"
 #include "plan/prompt_sampler.hpp"
@@ -137,7 +136,7 @@ int RunStudy(const CommandLine& command, const World& world) {
   const Config config = ResumedConfig(command, state.input, newest.directory);
   CheckStudy(config);
   for (const std::string& problem : newest.problems) LogWarning(problem);
-  StartKernels(ThreadsPerRank(config, world));
+  StartComputing(config, world);
   const Resources resources = LoadResources(config);
   RequireSameContents(state.contents, resources, config);
   const std::string path = newest.directory + "/study_ranks.h5";

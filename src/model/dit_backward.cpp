@@ -75,7 +75,7 @@ void Dit::KeepSamples(const DitInput& input, const std::vector<Index>& kept) {
   const TokenRowTable joint(joint_tokens);
   const auto keep = [&](const TokenRows& rows, std::initializer_list<Buffer*> buffers) {
     for (Buffer* buffer : buffers) {
-      if (buffer->size() > 0 && rows.rows() > 0) KeepRows(*buffer, rows, buffer->size() / rows.rows(), kept);
+      if (buffer->size() > 0 && rows.rows() > 0) KeepRows(buffer->data(), rows, buffer->size() / rows.rows(), kept);
     }
   };
   const auto keep_stream = [&](StreamActivations& s, Stream stream) {

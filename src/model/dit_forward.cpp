@@ -185,8 +185,8 @@ void Dit::Narrow(const DitInput& input, const std::vector<Index>& samples) {
   DitActivations& act = *activations_;
   const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
   const Index d = layout_->config().width();
-  if (text.rows() > 0) KeepRows(act.text, text, d, samples);
-  if (image.rows() > 0) KeepRows(act.image, image, d, samples);
+  if (text.rows() > 0) KeepRows(act.text.data(), text, d, samples);
+  if (image.rows() > 0) KeepRows(act.image.data(), image, d, samples);
   std::vector<Index> text_tokens;
   std::vector<int> level_index;
   for (const Index sample : samples) {

@@ -100,9 +100,10 @@ void GuidedVelocity::KeepSamples(const std::vector<Index>& kept) {
   }
   dit_.KeepSamples(input_, places);
   const TokenRows text = shards_.rows(Stream::kText), image = shards_.rows(Stream::kImage);
-  if (text.rows() > 0) KeepRows(text_, text, layout().config().joint_attention_dim, places);
-  if (input_.image == image_.data() && image.rows() > 0) KeepRows(image_, image, layout().config().in_channels, places);
-  if (guided()) KeepRows(pairs_, shards_.all_rows(Stream::kImage), channels(), places);
+  if (text.rows() > 0) KeepRows(text_.data(), text, layout().config().joint_attention_dim, places);
+  if (input_.image == image_.data() && image.rows() > 0)
+    KeepRows(image_.data(), image, layout().config().in_channels, places);
+  if (guided()) KeepRows(pairs_.data(), shards_.all_rows(Stream::kImage), channels(), places);
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t from = static_cast<std::size_t>(places[i]);
     input_.text_tokens[i] = input_.text_tokens[from];

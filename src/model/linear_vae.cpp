@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/latents.hpp"
+#include "kernels/operations_kokkos.hpp"
 
 namespace spotlight {
 namespace {
@@ -35,7 +35,7 @@ Image LinearVae::Decode(std::span<const float> packed, Index h, Index w) const {
   SPOTLIGHT_REQUIRE(static_cast<Index>(packed.size()) == h * w * 4 * channels_, "packed latents of another size");
   const Index rows = 2 * h, columns = 2 * w;
   std::vector<float> latents(packed.size());  // [C, 2h, 2w]
-  UnpackLatents(1, channels_, h, w, packed.data(), latents.data());
+  kokkos::UnpackLatents(1, channels_, h, w, packed.data(), latents.data());
   Image image{static_cast<int>(rows * kPatch), static_cast<int>(columns * kPatch), {}};
   image.rgb.resize(static_cast<std::size_t>(rows * kPatch * columns * kPatch * 3));
   constexpr Index kRowValues = kPatch * 3;  // of one pixel row of a patch, which lie side by side in the image too
@@ -77,7 +77,7 @@ std::vector<float> LinearVae::Encode(const Image& image) const {
     }
   }
   std::vector<float> packed(latents.size());
-  PackLatents(1, channels_, rows / 2, columns / 2, latents.data(), packed.data());
+  kokkos::PackLatents(1, channels_, rows / 2, columns / 2, latents.data(), packed.data());
   return packed;
 }
 

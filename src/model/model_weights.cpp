@@ -75,7 +75,7 @@ ModelWeights::Entry ModelWeights::MakeEntry(const WeightKey& key, const Fetch& f
       return std::span(reinterpret_cast<float*>(memory.data()), size);
     };
     entry.blob = node_.Get(NameOf(key), size * sizeof(float), [&](auto memory) { fetch(floats(memory)); });
-    entry.adapter = Buffer::ViewOf(floats(entry.blob.bytes()));
+    entry.adapter = Buffer::Reading(floats(entry.blob.bytes()));
     entry.parameters = OverBase(entry.adapter.data(), nullptr);
   } else {
     const int parts = static_cast<int>(layout_->parts().size());

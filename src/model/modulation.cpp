@@ -50,7 +50,7 @@ ModulationTable::ModulationTable(const DitLayout& layout, const TensorSource& we
   blob_ = node.Get(NameOf(precision, levels), count * sizeof(float), [&](std::span<std::byte> memory) {
     Compute(layout, weights, precision, levels, floats(memory).data());
   });
-  values_ = Buffer::ViewOf(floats(blob_.bytes()));
+  values_ = Buffer::Reading(floats(blob_.bytes()));
 }
 
 void ModulationTable::Compute(const DitLayout& layout, const TensorSource& weights, Precision precision,
@@ -59,7 +59,9 @@ void ModulationTable::Compute(const DitLayout& layout, const TensorSource& weigh
   TimeEmbedding embedding;
   WeightStorage part(layout, precision);
   const auto compute = [&](const AdaptedLinear& modulation, int number, Index offset) {
-    ops.Forward(modulation, part.Part(number), 0, size(), embedding.temb_act.data(), values + offset);
+    Buffer result(size() * modulation.out);
+    ops.Forward(modulation, part.Part(number), 0, size(), embedding.temb_act.data(), result.data());
+    result.CopyToHost({values + offset, static_cast<std::size_t>(result.size())});
   };
   part.Load(weights, layout.time_part(), layout.time_part() + 1);
   embedding.Forward(layout, part.Part(layout.time_part()), levels, ops);

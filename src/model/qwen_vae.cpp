@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "kernels/latents.hpp"
-#include "kernels/pixel_norm.hpp"
+#include "kernels/operations_kokkos.hpp"
 
 namespace spotlight {
 namespace {
@@ -195,7 +194,7 @@ std::vector<float> QwenVae::DecodeLatents(std::span<const float> latents, Index 
 Image QwenVae::Decode(std::span<const float> packed, Index h, Index w) const {
   SPOTLIGHT_REQUIRE(static_cast<Index>(packed.size()) == h * w * 4 * channels(), "packed latents of another size");
   std::vector<float> latents(packed.size());  // [z_dim, 2h, 2w]
-  UnpackLatents(1, channels(), h, w, packed.data(), latents.data());
+  kokkos::UnpackLatents(1, channels(), h, w, packed.data(), latents.data());
   Image image{static_cast<int>(2 * h * kPixels), static_cast<int>(2 * w * kPixels),
               DecodeLatents(latents, 2 * h, 2 * w)};
   for (float& value : image.rgb) value = value / 2 + 0.5f;

@@ -1,6 +1,7 @@
 #include "model/token_shards.hpp"
 
 #include "base/error.hpp"
+#include "kernels/host_view.hpp"
 
 namespace spotlight {
 namespace {
@@ -171,7 +172,9 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
   };
   copy(true);
   if (group_ != nullptr) {
-    group_->AllToAll(send_.data(), send, receive_.data(), receive);
+    HostView<float> sent(send_.data(), send_.size(), HostAccess::kRead);
+    HostView<float> received(receive_.data(), receive_.size(), HostAccess::kWrite);
+    group_->AllToAll(sent.data(), send, received.data(), receive);
   } else {
     std::swap(send_, receive_);
   }

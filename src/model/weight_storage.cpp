@@ -1,6 +1,9 @@
 #include "model/weight_storage.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "kernels/operations_kokkos.hpp"
 
 namespace spotlight {
 namespace {
@@ -60,6 +63,9 @@ void WeightStorage::Share(NodeMemory& node, const std::string& key, int first, i
   });
   View(blob.bytes(), first, last);
   blob_ = std::move(blob);
+  vectors_ = Buffer::Reading({vectors_.data(), static_cast<std::size_t>(vectors_.size())});
+  matrices_ = Buffer::Reading({matrices_.data(), static_cast<std::size_t>(matrices_.size())});
+  matrices_bf16_ = Bfloat16Buffer::Reading({matrices_bf16_.data(), static_cast<std::size_t>(matrices_bf16_.size())});
 }
 
 void WeightStorage::Allocate(int first, int last) {
@@ -103,11 +109,16 @@ void WeightStorage::Assign(std::span<const float> values) {
 void WeightStorage::AssignPart(int number, std::span<const float> values) {
   const PartLayout& part = layout_.parts()[static_cast<std::size_t>(number)];
   SPOTLIGHT_REQUIRE(static_cast<Index>(values.size()) == part.size(), "values of another part");
-  const Target to = Writable(number);
-  CopyFloats(values.data(), to.vectors.data(), part.vectors);
-  if (precision_ == Precision::kFp32) CopyFloats(values.data() + part.vectors, to.matrices.data(), part.matrices);
-  if (precision_ == Precision::kBf16) {
-    RoundToBfloat16(part.matrices, values.data() + part.vectors, to.matrices_bf16.data());
+  const float* matrices = values.data() + part.vectors;
+  const auto copy = [](const float* from) {
+    return [from](std::span<float> to) { std::copy_n(from, to.size(), to.begin()); };
+  };
+  vectors_.Fill(VectorsBefore(number), part.vectors, copy(values.data()));
+  if (precision_ == Precision::kFp32) {
+    matrices_.Fill(MatricesBefore(number), part.matrices, copy(matrices));
+  } else {
+    matrices_bf16_.Fill(MatricesBefore(number), part.matrices,
+                        [&](std::span<Bfloat16> to) { kokkos::RoundToBfloat16(part.matrices, matrices, to.data()); });
   }
 }
 

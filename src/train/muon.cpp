@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/buffer.hpp"
 #include "kernels/linear.hpp"
 #include "kernels/optimizer.hpp"
 
@@ -14,9 +15,8 @@ constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;  // steepest quintic 
 constexpr int kIterations = 5;
 
 void Transpose(Index rows, Index columns, const float* from, float* to) {
-  for (Index i = 0; i < rows; ++i) {
-    for (Index j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
-  }
+  ZeroFloats(to, rows * columns);
+  AddTransposed(rows, columns, from, to, rows);
 }
 
 }  // namespace

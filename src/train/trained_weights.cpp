@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "kernels/host_view.hpp"
 #include "kernels/optimizer.hpp"
 
 namespace spotlight {
@@ -63,7 +64,7 @@ class TrainedWeights::PassParameters : public Parameters {
     Gradient(part, lora ? layout.adapter : layout.size(), 0);
     float* values = sum.data();
     for (const Range& range : trained_.RangesOf(part)) {
-      trained_.group_.SumShardInOrder({values, static_cast<std::size_t>(range.size)});
+      trained_.group_.SumShardInOrder(HostView(values, range.size, HostAccess::kReadAndWrite).span());
       const ShareRange own = trained_.Own(range);
       Axpy(own.size(), 1.0f, values + own.begin, trained_.gradient_.data() + range.own_offset);
       values += range.size;
@@ -127,7 +128,9 @@ class TrainedWeights::PassParameters : public Parameters {
       } else {
         RoundToBfloat16(own.size(), from, target.data() + own.begin);
       }
-      if (!trained_.alone()) trained_.group_.GatherShards(target);
+      if (trained_.alone()) return;
+      HostView whole(target.data(), std::ssize(target), HostAccess::kReadAndWrite);
+      trained_.group_.GatherShards(whole.span());
     };
     fill(ranges[0], to.vectors);
     if (to.matrices_bf16.empty()) {
@@ -241,9 +244,9 @@ void TrainedWeights::RefreshWorkingCopy() {
   if (working_adapter_.size() > 0) {
     for (const Range& range : ranges_) {
       const ShareRange own = Own(range);
-      const std::span<float> values(working_adapter_.data() + range.offset, static_cast<std::size_t>(range.size));
-      CopyFloats(weights_.data() + range.own_offset, values.data() + own.begin, own.size());
-      group_.GatherShards(values);
+      float* values = working_adapter_.data() + range.offset;
+      CopyFloats(weights_.data() + range.own_offset, values + own.begin, own.size());
+      group_.GatherShards(HostView(values, range.size, HostAccess::kReadAndWrite).span());
     }
   }
   parameters_->Refresh();

@@ -200,7 +200,7 @@ void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const 
     if (kept.empty()) kept.push_back(0);
     velocity_.KeepSamples(kept);
     const TokenRowTable rows(std::vector<Index>(pairs.size(), 1));
-    for (Buffer* buffer : {&x_, &dv_}) KeepRows(*buffer, rows.view(), n, kept);
+    for (Buffer* buffer : {&x_, &dv_}) KeepRows(buffer->data(), rows.view(), n, kept);
   }
   velocity_.Backward(parameters, dv_.data());
 }

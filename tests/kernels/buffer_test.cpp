@@ -71,7 +71,7 @@ TEST(KeepRows, MovesTheKeptSamplesToTheFront) {
        {std::vector<std::int64_t>{}, {0, 1}, {2}, {1, 4}, {0, 2, 4}, {2, 3, 4}, {0, 1, 2, 3, 4}}) {
     Buffer buffer(rows.rows() * width);
     buffer.CopyFromHost(before);
-    KeepRows(buffer, rows, width, kept);
+    KeepRows(buffer.data(), rows, width, kept);
     Floats expected;
     for (const std::int64_t b : kept) {
       const Floats sample = SampleOf(before, rows, b, width);

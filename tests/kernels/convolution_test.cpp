@@ -11,7 +11,7 @@ namespace spotlight {
 namespace {
 
 // Of a size that makes results of about 1.
-Floats Weights(const Convolution::Shape& shape) {
+Floats Weights(const ConvolutionShape& shape) {
   const std::int64_t terms = shape.in * shape.taps * shape.taps;
   Floats weight = Normals(2, shape.out * terms);
   for (float& value : weight) value /= std::sqrt(static_cast<float>(terms));
@@ -19,7 +19,7 @@ Floats Weights(const Convolution::Shape& shape) {
 }
 
 struct Problem {
-  Convolution::Shape shape;
+  ConvolutionShape shape;
   std::int64_t rows, columns;
   Floats x = Normals(1, rows* columns* shape.in);
   Floats weight = Weights(shape);

@@ -235,5 +235,27 @@ TEST(GatedResidual, ASampleDoesNotFeelItsBatch) {
   }
 }
 
+TEST(GatedResidualLayerNorm, HasTheBitsOfTheTwoOperations) {
+  for (const TokenRowTable& samples : {kEqual, kRagged, kRaggedLate}) {
+    const TokenRows rows = samples.view();
+    for (const std::int64_t width : kWidths) {
+      const auto count = static_cast<std::size_t>(rows.rows());
+      const Table table = MakeTable(width), gates = {Normals(8, kLevels * 2 * width), width};
+      const Floats branch = Normals(1, rows.rows() * width);
+      Floats x = Normals(2, rows.rows() * width), expected_x = x, y(x.size()), expected_y(x.size());
+      Floats mean(count), rstd(count), expected_mean(count), expected_rstd(count);
+      GatedResidualForward(rows, width, gates.Half(1), branch.data(), expected_x.data());
+      LayerNormModulateForward(rows, width, kEps, expected_x.data(), table.Half(0), table.Half(1), expected_y.data(),
+                               expected_mean.data(), expected_rstd.data());
+      GatedResidualLayerNorm(rows, width, kEps, gates.Half(1), branch.data(), x.data(), table.Half(0), table.Half(1),
+                             y.data(), mean.data(), rstd.data());
+      EXPECT_EQ(x, expected_x);
+      EXPECT_EQ(y, expected_y);
+      EXPECT_EQ(mean, expected_mean);
+      EXPECT_EQ(rstd, expected_rstd);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spotlight

@@ -68,8 +68,8 @@ class KeptSamples : public testing::TestWithParam<std::tuple<double, bool>> {
     velocity.Forward(memory, input, true, v.data());
     if (kept.size() < samples.size()) velocity.KeepSamples(kept);
     const TokenRowTable rows(std::vector<Index>(samples.size(), 1));
-    KeepRows(dvelocity, rows.view(), row, kept);
-    KeepRows(latents, rows.view(), row, kept);
+    KeepRows(dvelocity.data(), rows.view(), row, kept);
+    KeepRows(latents.data(), rows.view(), row, kept);
     velocity.Backward(memory, dvelocity.data());
     std::vector<float> host(static_cast<std::size_t>(gradient.size()));
     gradient.CopyToHost(host);

@@ -1,0 +1,16 @@
+// Memory of the active back end, as kernels/buffer.hpp needs it. Host memory for the CPU; device memory is not readable
+// by the host. Copies are complete when they return.
+#pragma once
+
+#include <cstddef>
+
+namespace spotlight {
+
+// `bytes` of undefined content, aligned to 64 bytes at least. Throws if there is not as much left.
+void* AllocateMemory(std::size_t bytes);
+void FreeMemory(void* memory);
+void CopyIn(void* to, const void* host, std::size_t bytes);
+void CopyOut(void* host, const void* from, std::size_t bytes);
+void ZeroMemory(void* to, std::size_t bytes);
+
+}  // namespace spotlight

@@ -1,0 +1,12 @@
+// The functions of the CPU back end, declared with the types of the public ones.
+#pragma once
+
+#include "kernels/operations.hpp"
+
+namespace spotlight::kokkos {
+
+#define SPOTLIGHT_OPERATION(Name) decltype(spotlight::Name) Name;
+#include "kernels/operations.inc"
+#undef SPOTLIGHT_OPERATION
+
+}  // namespace spotlight::kokkos
