@@ -37,9 +37,7 @@ __device__ __forceinline__ Quad LoadQuad(const T* from, PartOfQuad part) {
   return quad;
 }
 
-__device__ __forceinline__ void StoreQuad(float* to, const Quad& quad, WholeQuad) {
-  StoreWide(to, quad.at);
-}
+__device__ __forceinline__ void StoreQuad(float* to, const Quad& quad, WholeQuad) { StoreWide(to, quad.at); }
 __device__ __forceinline__ void StoreQuad(float* to, const Quad& quad, PartOfQuad part) {
   StoreValues<false>(to, 0, part.count, quad.at);
 }
