@@ -261,8 +261,8 @@ void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, C
 
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,
                           ConstActivations dy, std::int64_t ldy, float* dweight, float* dbias, WorkShare share) {
-  constexpr std::int64_t kShareUnit =
-      64;  // rows of dW: shares begin where an algorithm finds the alignment of the whole
+  // In units of so many rows of dW, so that every share has the alignment of the whole.
+  constexpr std::int64_t kShareUnit = 64;
   const ShareRange units = ShareOf((out + kShareUnit - 1) / kShareUnit, share.index, share.count);
   const std::int64_t begin = units.begin * kShareUnit, own = std::min(units.end * kShareUnit, out) - begin;
   if (rows == 0 || own <= 0) return;
