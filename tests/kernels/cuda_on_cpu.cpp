@@ -16,4 +16,15 @@ const Operations& CudaOnCpuOperations() {
   return kOperations;
 }
 
+bool TakesBackEnd(const std::string& argument) {
+  if (argument == "--back_end=cuda_on_cpu") {
+    UseOperations(CudaOnCpuOperations());
+  } else if (argument == "--back_end=kokkos") {
+    UseOperations(KokkosOperations());
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace spotlight

@@ -2,10 +2,16 @@
 // what the plug-in leaves to cuBLASLt and cuDNN is Kokkos' here.
 #pragma once
 
+#include <string>
+
 #include "kernels/operations.hpp"
 
 namespace spotlight {
 
 const Operations& CudaOnCpuOperations();
+
+// Makes the operations that `argument` asks for the active ones: --back_end=kokkos|cuda_on_cpu. False: it is another
+// one.
+bool TakesBackEnd(const std::string& argument);
 
 }  // namespace spotlight

@@ -14,11 +14,8 @@ int main(int argc, char** argv) {
   int threads = 2;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--back_end=cuda_on_cpu") {
-      spotlight::UseOperations(spotlight::CudaOnCpuOperations());
-    } else if (argument == "--back_end=kokkos") {
-      spotlight::UseOperations(spotlight::KokkosOperations());
-    } else if (std::atoi(argument.c_str()) > 0) {
+    if (spotlight::TakesBackEnd(argument)) continue;
+    if (std::atoi(argument.c_str()) > 0) {
       threads = std::atoi(argument.c_str());
     } else {
       std::fprintf(stderr, "kernels_test: %s? --back_end=kokkos|cuda_on_cpu, or a number of threads\n", argv[i]);
