@@ -1,6 +1,8 @@
 #include "comm/world.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,13 +98,27 @@ std::function<bool()> HopelessStart() {
   };
 }
 
+// All memory that a file in /dev/shm may need, if there is as much.
+void AllocateWhole(const char* path) {
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return;  // another rank has unlinked it
+  struct stat status {};
+  if (fstat(file, &status) == 0 && status.st_size > 0) static_cast<void>(posix_fallocate(file, 0, status.st_size));
+  close(file);
+}
+
 // MPI keeps a named file for the messages of each rank of the node, which nobody removes if the rank is killed. Once
-// all have mapped all, the names are of no more use.
+// all have mapped all, the names are of no more use. It uses its memory as it goes: if /dev/shm is full by then, the
+// rank that touches a new page dies, and so do all that regroup at that moment. So the memory (16 MiB a rank) is taken
+// now.
 void UnlinkMessageFiles() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const std::size_t path = line.find("/dev/shm/sm_segment.");
-    if (path != std::string::npos) unlink(line.substr(path, line.find(' ', path) - path).c_str());
+    if (path == std::string::npos) continue;
+    const std::string name = line.substr(path, line.find(' ', path) - path);
+    AllocateWhole(name.c_str());
+    unlink(name.c_str());
   }
 }
 

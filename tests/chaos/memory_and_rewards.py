@@ -79,6 +79,8 @@ def no_shared_memory(run):
         run.check(full, "no right to make /dev/shm smaller")
         run.check("keeps a copy of its own" in logs, "no rank has found the memory full")
         run.check("came damaged" in logs or "is of no use" in logs, "no damaged piece was noticed")
+        lost = run.log_text().count(" is lost; ")
+        run.check(lost <= 1, f"{lost} ranks are lost, of which one was killed")
         run.finish()
     finally:
         resize("50%")
