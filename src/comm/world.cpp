@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -98,12 +100,17 @@ std::function<bool()> HopelessStart() {
   };
 }
 
-// All memory that a file in /dev/shm may need, if there is as much.
+// All memory that a file in /dev/shm may need, if there is much more than that: a small one is left to the weights.
 void AllocateWhole(const char* path) {
+  constexpr std::uint64_t kMuchMore = 8;
   const int file = open(path, O_RDWR | O_CLOEXEC);
   if (file < 0) return;  // another rank has unlinked it
   struct stat status {};
-  if (fstat(file, &status) == 0 && status.st_size > 0) static_cast<void>(posix_fallocate(file, 0, status.st_size));
+  struct statvfs room {};
+  if (fstat(file, &status) == 0 && fstatvfs(file, &room) == 0 && status.st_size > 0 &&
+      room.f_bavail * room.f_frsize >= kMuchMore * static_cast<std::uint64_t>(status.st_size)) {
+    static_cast<void>(posix_fallocate(file, 0, status.st_size));
+  }
   close(file);
 }
 
