@@ -5,6 +5,7 @@ The failpoint log has the moment at which each rank passes each place, so nothin
   waiting      -> the last one does: ranks come between two steps only
   shrink       -> only the living are in everybody's pool
   build        -> everybody has new groups
+  repair       shrink and build of the same kill
   first step   kill -> the first step of a rank that has regrouped
   stall        time that a rank whose group had no loss spent in the regroup; `a step`: for comparison
   training     of the trainer, without and with a loss of a spot rank meanwhile
@@ -67,6 +68,7 @@ def times_of_kill(passed, killed_at):
         "waiting": last_begin - min(begins.values()),
         "shrink": max(0.0, last_shrink - last_begin),
         "build": max(ends[pid] for pid in through) - last_shrink,
+        "repair": max(ends[pid] for pid in through) - last_begin,
     }
     steps = first_of(passed, "denoise.step", ends)
     if steps:
