@@ -92,12 +92,12 @@ TEST(Silu, ForwardAndBackwardMatchDouble) {
 }
 
 TEST(Activation, NanStaysNan) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  float y = 0;
-  GeluForward(1, &nan, &y);
-  EXPECT_TRUE(std::isnan(y));
-  SiluForward(1, &nan, &y);
-  EXPECT_TRUE(std::isnan(y));
+  const Floats nan{std::numeric_limits<float>::quiet_NaN()};
+  Floats y(1);
+  GeluForward(1, nan.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  SiluForward(1, nan.data(), y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
 }
 
 TEST(TimeSinusoid, CosinesThenSinesOfAThousandT) {

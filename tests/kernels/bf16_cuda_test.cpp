@@ -7,12 +7,14 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/operations_cuda.hpp"
+#include "kernels/operations.hpp"
 #include "tests/kernels/check.hpp"
+#include "tests/kernels/cuda_on_cpu.hpp"
 
 namespace spotlight {
 namespace {
 
+using Bf16Cuda = CudaKernels;
 using Narrows = std::vector<Bfloat16>;
 
 Narrows Narrow(const Floats& values) {
@@ -71,18 +73,17 @@ Results AllNorms(const Case& of, const Stored& branch) {
   Stored y(of.x.size()), fused_y(of.x.size()), dbranch(of.x.size()), normed(of.x.size());
   Floats mean(static_cast<std::size_t>(rows.rows())), rstd = mean, fused_mean = mean, fused_rstd = mean, x = of.x;
   Floats dx(of.x.size(), 0.25f), dtable(of.table.size(), 0.5f), dweight(static_cast<std::size_t>(of.width), 0.5f);
-  cuda::LayerNormModulateForward(rows, of.width, kEps, of.x.data(), of.Column(0), of.Column(1), y.data(), mean.data(),
-                                 rstd.data());
-  cuda::GatedResidualLayerNorm(rows, of.width, kEps, of.Column(2), branch.data(), x.data(), of.Column(0), of.Column(1),
-                               fused_y.data(), fused_mean.data(), fused_rstd.data());
-  cuda::LayerNormModulateBackward(rows, of.width, of.x.data(), mean.data(), rstd.data(), of.Column(1), branch.data(),
-                                  dx.data(), of.Column(0, dtable), of.Column(1, dtable));
-  cuda::GatedResidualBackward(rows, of.width, of.Column(2), branch.data(), of.x.data(), dbranch.data(),
-                              of.Column(2, dtable));
+  LayerNormModulateForward(rows, of.width, kEps, of.x.data(), of.Column(0), of.Column(1), y.data(), mean.data(),
+                           rstd.data());
+  GatedResidualLayerNorm(rows, of.width, kEps, of.Column(2), branch.data(), x.data(), of.Column(0), of.Column(1),
+                         fused_y.data(), fused_mean.data(), fused_rstd.data());
+  LayerNormModulateBackward(rows, of.width, of.x.data(), mean.data(), rstd.data(), of.Column(1), branch.data(),
+                            dx.data(), of.Column(0, dtable), of.Column(1, dtable));
+  GatedResidualBackward(rows, of.width, of.Column(2), branch.data(), of.x.data(), dbranch.data(), of.Column(2, dtable));
   for (const Floats& values : {mean, rstd, x, fused_mean, fused_rstd, dx, dtable}) results.Add(values);
-  cuda::RmsNormForward(rows.rows(), of.width, kEps, of.x.data(), of.table.data(), normed.data(), rstd.data());
-  cuda::RmsNormBackward(rows.rows(), of.width, of.x.data(), of.table.data(), rstd.data(), branch.data(), dx.data(),
-                        dweight.data());
+  RmsNormForward(rows.rows(), of.width, kEps, of.x.data(), of.table.data(), normed.data(), rstd.data());
+  RmsNormBackward(rows.rows(), of.width, of.x.data(), of.table.data(), rstd.data(), branch.data(), dx.data(),
+                  dweight.data());
   for (const Floats& values : {rstd, dx, dweight}) results.Add(values);
   results.y = Rounded(y);
   for (const Stored& values : {fused_y, normed}) {
@@ -93,7 +94,7 @@ Results AllNorms(const Case& of, const Stored& branch) {
   return results;
 }
 
-TEST(Bf16Cuda, NormsRoundNothingButTheirResults) {
+TEST_F(Bf16Cuda, NormsRoundNothingButTheirResults) {
   for (const std::int64_t width : {3, 24, 100, 1500}) {
     const Case of({35, 0, 4}, width);
     const Results fp32 = AllNorms(of, Fp32(of.branch)), bf16 = AllNorms(of, of.branch);
@@ -103,15 +104,15 @@ TEST(Bf16Cuda, NormsRoundNothingButTheirResults) {
   }
 }
 
-TEST(Bf16Cuda, NormsOfTheModelsWidths) {
+TEST_F(Bf16Cuda, NormsOfTheModelsWidths) {
   for (const std::int64_t width : {3072, 3584}) {
     const Case of({2, 17}, width);
     Floats y(of.x.size()), mean(19), rstd(19), dx(of.x.size()), dtable(of.table.size());
-    cuda::LayerNormModulateForward(of.rows(), width, kEps, of.x.data(), of.Column(0), of.Column(1), y.data(),
-                                   mean.data(), rstd.data());
+    LayerNormModulateForward(of.rows(), width, kEps, of.x.data(), of.Column(0), of.Column(1), y.data(), mean.data(),
+                             rstd.data());
     const Floats dy = Fp32(of.branch);
-    cuda::LayerNormModulateBackward(of.rows(), width, of.x.data(), mean.data(), rstd.data(), of.Column(1), dy.data(),
-                                    dx.data(), of.Column(0, dtable), of.Column(1, dtable));
+    LayerNormModulateBackward(of.rows(), width, of.x.data(), mean.data(), rstd.data(), of.Column(1), dy.data(),
+                              dx.data(), of.Column(0, dtable), of.Column(1, dtable));
     const auto size = static_cast<std::size_t>(width);
     Doubles expected_y(y.size()), expected_dx(y.size()), expected_dtable(dtable.size());
     for (std::size_t row = 0; row < 19; ++row) {
@@ -140,7 +141,7 @@ TEST(Bf16Cuda, NormsOfTheModelsWidths) {
 }
 
 // 131 samples, the last of them alone: a launch takes 128.
-TEST(Bf16Cuda, MoreSamplesThanALaunchTakesGiveTheSame) {
+TEST_F(Bf16Cuda, MoreSamplesThanALaunchTakesGiveTheSame) {
   std::vector<std::int64_t> tokens(131, 1);
   tokens[7] = 0;
   tokens[130] = 3;
@@ -150,9 +151,9 @@ TEST(Bf16Cuda, MoreSamplesThanALaunchTakesGiveTheSame) {
     Floats x = start, mean(start.size()), rstd(start.size());
     Narrows y(start.size());
     const std::int64_t width = 24;
-    cuda::GatedResidualForward(rows, width, table, in.data(), x.data());
-    cuda::GatedResidualLayerNorm(rows, width, kEps, table, in.data(), x.data(), table, table, y.data(), mean.data(),
-                                 rstd.data());
+    GatedResidualForward(rows, width, table, in.data(), x.data());
+    GatedResidualLayerNorm(rows, width, kEps, table, in.data(), x.data(), table, table, y.data(), mean.data(),
+                           rstd.data());
     return y;
   };
   const Narrows together = run(all.rows(), all.Column(1), branch, all.x);
@@ -165,22 +166,22 @@ TEST(Bf16Cuda, MoreSamplesThanALaunchTakesGiveTheSame) {
   EXPECT_EQ(alone, Narrows(together.begin() + first, together.end()));
 }
 
-TEST(Bf16Cuda, GeluIsWithinARounding) {
+TEST_F(Bf16Cuda, GeluIsWithinARounding) {
   const Narrows x = Narrow(Normals(1, 4003)), dy = Narrow(Normals(2, 4003));
   const Floats wide_x = Fp32(x), wide_dy = Fp32(dy);
   const std::int64_t size = std::ssize(x);
   Narrows y(x.size()), dx(x.size());
   Floats expected_y(x.size()), expected_dx(x.size());
-  cuda::GeluForward(size, x.data(), y.data());
-  cuda::GeluBackward(size, x.data(), dy.data(), dx.data());
-  cuda::GeluForward(size, wide_x.data(), expected_y.data());
-  cuda::GeluBackward(size, wide_x.data(), wide_dy.data(), expected_dx.data());
+  GeluForward(size, x.data(), y.data());
+  GeluBackward(size, x.data(), dy.data(), dx.data());
+  GeluForward(size, wide_x.data(), expected_y.data());
+  GeluBackward(size, wide_x.data(), wide_dy.data(), expected_dx.data());
   ExpectClose(Fp32(y), Widen(expected_y), 1.01 / 256);
   ExpectClose(Fp32(dx), Widen(expected_dx), 1.01 / 256);
 }
 
 // More heads than a block has warps, lengths of none and of several blocks of tokens, and positions.
-TEST(Bf16Cuda, QkRopeRoundsNothingButItsResults) {
+TEST_F(Bf16Cuda, QkRopeRoundsNothingButItsResults) {
   const TokenRowTable text({4, 0, 35}), image({2, 40, 1});
   const std::int64_t position[] = {7, 0, 30}, heads = 9;
   for (const std::int64_t size : {24, 34, 128}) {
@@ -193,11 +194,10 @@ TEST(Bf16Cuda, QkRopeRoundsNothingButItsResults) {
       const auto run = [&](const auto& in, const auto& grad) {
         auto out = grad, dqkv = in;
         Floats dnorm(static_cast<std::size_t>(2 * size), 0.5f);
-        cuda::QkRopeForward(shape, in.data(), norm_q.data(), norm_k.data(), cos.data(), sin.data(), out.data(),
-                            out.data() + joint, out.data() + 2 * joint);
-        cuda::QkRopeBackward(shape, in.data(), norm_q.data(), norm_k.data(), cos.data(), sin.data(), grad.data(),
-                             grad.data() + joint, grad.data() + 2 * joint, dqkv.data(), dnorm.data(),
-                             dnorm.data() + size);
+        QkRopeForward(shape, in.data(), norm_q.data(), norm_k.data(), cos.data(), sin.data(), out.data(),
+                      out.data() + joint, out.data() + 2 * joint);
+        QkRopeBackward(shape, in.data(), norm_q.data(), norm_k.data(), cos.data(), sin.data(), grad.data(),
+                       grad.data() + joint, grad.data() + 2 * joint, dqkv.data(), dnorm.data(), dnorm.data() + size);
         return std::tuple(Rounded(out), Rounded(dqkv), dnorm);
       };
       EXPECT_EQ(run(qkv, dout), run(Fp32(qkv), Fp32(dout))) << size;

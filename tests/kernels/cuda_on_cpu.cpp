@@ -1,6 +1,11 @@
 #include "tests/kernels/cuda_on_cpu.hpp"
 
+#include <cstdio>
+
+#include "base/error.hpp"
 #include "kernels/operations_cuda.hpp"
+#include "kernels/runtime.hpp"
+#include "tests/kernels/on_device.hpp"
 
 namespace spotlight {
 
@@ -16,8 +21,13 @@ const Operations& CudaOnCpuOperations() {
   return kOperations;
 }
 
+namespace {
+
+// Makes the operations that `argument` asks for the active ones. False: it asks for something else.
 bool TakesBackEnd(const std::string& argument) {
-  if (argument == "--back_end=cuda_on_cpu") {
+  if (argument == "--back_end=cuda") {
+    UseDevice();
+  } else if (argument == "--back_end=cuda_on_cpu") {
     UseOperations(CudaOnCpuOperations());
   } else if (argument == "--back_end=kokkos") {
     UseOperations(KokkosOperations());
@@ -25,6 +35,24 @@ bool TakesBackEnd(const std::string& argument) {
     return false;
   }
   return true;
+}
+
+}  // namespace
+
+int RunTests(int threads, const std::string& back_end) {
+  StartKernels(threads);
+  int code = 2;
+  try {
+    if (TakesBackEnd(back_end)) {
+      code = RUN_ALL_TESTS();
+    } else {
+      std::fprintf(stderr, "%s? --back_end=kokkos|cuda_on_cpu|cuda\n", back_end.c_str());
+    }
+  } catch (const UserError& reason) {
+    std::fprintf(stderr, "%s\n", reason.what());
+  }
+  StopKernels();
+  return EndTests(code);
 }
 
 }  // namespace spotlight

@@ -1,6 +1,9 @@
-// The CUDA back end's own kernels, run on the CPU by the emulation (kernels/cuda/launch.hpp), as a table of operations:
-// what the plug-in leaves to cuBLASLt and cuDNN is Kokkos' here.
+// Back ends of the test programs: Kokkos, the CUDA back end's own kernels run on the CPU by the emulation
+// (kernels/cuda/launch.hpp; what the plug-in leaves to cuBLASLt and cuDNN is Kokkos' there), and the plug-in on a GPU
+// (tests/kernels/on_device.hpp).
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <string>
 
@@ -10,8 +13,20 @@ namespace spotlight {
 
 const Operations& CudaOnCpuOperations();
 
-// Makes the operations that `argument` asks for the active ones: --back_end=kokkos|cuda_on_cpu. False: it is another
-// one.
-bool TakesBackEnd(const std::string& argument);
+// Runs all tests with a back end started: --back_end=kokkos|cuda_on_cpu|cuda. The exit code for main to return; 2, with
+// the reason on stderr, if that back end cannot be had.
+int RunTests(int threads, const std::string& back_end);
+
+// Tests of what only the CUDA back end does: on a GPU if that is the active back end, else by the emulation.
+class CudaKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (&before_ == &KokkosOperations()) UseOperations(CudaOnCpuOperations());
+  }
+  void TearDown() override { UseOperations(before_); }
+
+ private:
+  const Operations& before_ = ActiveOperations();
+};
 
 }  // namespace spotlight

@@ -1,6 +1,6 @@
-// The CUDA back end's own attention kernels in bf16, on the CPU (kernels/cuda/on_cpu.hpp), against a plain version in
-// double of the same rounded inputs. In fp32 attention_test.cpp checks them. Also the tensor cores' instructions, as
-// kernels/cuda/mma.cuh describes them.
+// Attention of the CUDA back end in bf16 against a plain version in double of the same rounded inputs: on the CPU its
+// own kernels (kernels/cuda/on_cpu.hpp), on a device also cuDNN's, which takes what has no mask. In fp32
+// attention_test.cpp checks them. Also the tensor cores' instructions, as kernels/cuda/mma.cuh describes them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,12 +14,13 @@
 #include "kernels/attention.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/operations_cuda.hpp"
 #include "tests/kernels/check.hpp"
+#include "tests/kernels/cuda_on_cpu.hpp"
 
 namespace spotlight {
 namespace {
 
+using Flash = CudaKernels;
 using Halves = std::vector<Bfloat16>;
 using Lengths = std::vector<std::int64_t>;
 
@@ -59,13 +60,12 @@ struct Problem {
   const std::uint8_t* text_mask() const { return mask.empty() ? nullptr : mask.data(); }
 
   void Forward(bool with_text = true) {
-    cuda::AttentionForward(shape(), q.data(), k.data(), v.data(), text_mask(), with_text ? out_text.data() : nullptr,
-                           out_image.data(), lse.data());
+    AttentionForward(shape(), q.data(), k.data(), v.data(), text_mask(), with_text ? out_text.data() : nullptr,
+                     out_image.data(), lse.data());
   }
   void Backward(bool with_text = true) {
-    cuda::AttentionBackward(shape(), q.data(), k.data(), v.data(), text_mask(), out_text.data(), out_image.data(),
-                            lse.data(), with_text ? dout_text.data() : nullptr, dout_image.data(), dq.data(), dk.data(),
-                            dv.data());
+    AttentionBackward(shape(), q.data(), k.data(), v.data(), text_mask(), out_text.data(), out_image.data(), lse.data(),
+                      with_text ? dout_text.data() : nullptr, dout_image.data(), dq.data(), dk.data(), dv.data());
   }
 };
 
@@ -144,7 +144,7 @@ void ExpectBackward(const Problem& problem, const Results& expected) {
   ExpectClose(Widened(problem.dv), expected.dv, kBackwardTolerance);
 }
 
-TEST(Flash, AgreesWithDouble) {
+TEST_F(Flash, AgreesWithDouble) {
   // D, T, S: head sizes that fill a tile, that do not, and whose rows are not aligned to 16 bytes; one tile and
   // several.
   const std::int64_t sizes[][3] = {{128, 5, 60}, {128, 70, 131}, {64, 0, 150}, {80, 3, 20},
@@ -163,7 +163,7 @@ TEST(Flash, AgreesWithDouble) {
   }
 }
 
-TEST(Flash, OfTheAutoencodersHeadAgreesWithDouble) {
+TEST_F(Flash, OfTheAutoencodersHeadAgreesWithDouble) {
   for (const std::int64_t head_size : {384, 130}) {
     Problem problem(1, head_size, {0}, {100}, false);
     problem.Forward();
@@ -171,11 +171,11 @@ TEST(Flash, OfTheAutoencodersHeadAgreesWithDouble) {
   }
 }
 
-TEST(Flash, OfFp32RowsOfTheAutoencodersHeadAgreesWithDouble) {
+TEST_F(Flash, OfFp32RowsOfTheAutoencodersHeadAgreesWithDouble) {
   const Problem halves(1, 384, {0}, {100}, false);
   const Floats q = Widened(halves.q), k = Widened(halves.k), v = Widened(halves.v);
   Floats out(q.size()), lse(100);
-  cuda::AttentionForward(halves.shape(), q.data(), k.data(), v.data(), nullptr, nullptr, out.data(), lse.data());
+  AttentionForward(halves.shape(), q.data(), k.data(), v.data(), nullptr, nullptr, out.data(), lse.data());
   const Results expected = Reference(halves);
   ExpectClose(out, expected.out_image, 2e-6);
   ExpectClose(lse, expected.lse, kLseTolerance);
@@ -184,7 +184,7 @@ TEST(Flash, OfFp32RowsOfTheAutoencodersHeadAgreesWithDouble) {
 // Samples whose lengths differ in text, in image and in both.
 const Lengths kText = {7, 0, 150, 1}, kImage = {16, 90, 5, 140};
 
-TEST(Flash, ASampleDoesNotDependOnItsBatch) {
+TEST_F(Flash, ASampleDoesNotDependOnItsBatch) {
   for (const bool with_text_gradient : {false, true}) {
     Problem all(2, 16, kText, kImage, true);
     all.Forward();
@@ -215,7 +215,7 @@ TEST(Flash, ASampleDoesNotDependOnItsBatch) {
   }
 }
 
-TEST(Flash, NoTextGradientIsAZeroTextGradient) {
+TEST_F(Flash, NoTextGradientIsAZeroTextGradient) {
   Problem problem(2, 16, {70, 30}, {80, 110}, true);
   problem.Forward();
   // The last block's forward leaves the text's lse as it was.
@@ -226,7 +226,7 @@ TEST(Flash, NoTextGradientIsAZeroTextGradient) {
   for (std::int64_t i = 0; i < 70 * 16; ++i) EXPECT_EQ(problem.dq[i], Bfloat16{}) << i;
 }
 
-TEST(Flash, LeavesOutTheTextQueriesWhenTheirOutputIsNotWanted) {
+TEST_F(Flash, LeavesOutTheTextQueriesWhenTheirOutputIsNotWanted) {
   Problem all(2, 16, {70, 30}, {80, 110}, true), image = all;
   all.Forward();
   image.Forward(false);
@@ -235,7 +235,7 @@ TEST(Flash, LeavesOutTheTextQueriesWhenTheirOutputIsNotWanted) {
   EXPECT_EQ(image.lse[70], all.lse[70]);
 }
 
-TEST(Flash, MaskedKeysHaveNoInfluenceAndNoGradient) {
+TEST_F(Flash, MaskedKeysHaveNoInfluenceAndNoGradient) {
   // The first tile of keys shows nothing, and what it hides is not a number.
   Problem problem(1, 64, {70}, {16}, true);
   problem.mask.assign(70, 0);
@@ -258,7 +258,7 @@ TEST(Flash, MaskedKeysHaveNoInfluenceAndNoGradient) {
   EXPECT_EQ(changed.dk[65 * 64], Bfloat16{});
 }
 
-TEST(Flash, TakesMoreSamplesThanALaunch) {
+TEST_F(Flash, TakesMoreSamplesThanALaunch) {
   Problem problem(1, 2, Lengths(130, 0), Lengths(130, 1), false);
   problem.Forward();
   EXPECT_EQ(problem.out_image, problem.v);  // one key each
@@ -269,10 +269,10 @@ void ExpectError(const std::string& message, std::int64_t head_size, bool backwa
   shape.head_size = head_size;
   try {
     if (backward) {
-      cuda::AttentionBackward(shape, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                              nullptr, nullptr, nullptr);
+      AttentionBackward(shape, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                        nullptr, nullptr);
     } else {
-      cuda::AttentionForward(shape, problem.q.data(), problem.lse.data(), nullptr, nullptr, nullptr, nullptr, nullptr);
+      AttentionForward(shape, problem.q.data(), problem.lse.data(), nullptr, nullptr, nullptr, nullptr, nullptr);
     }
     FAIL() << "no error: " << message;
   } catch (const InternalError& error) {
@@ -280,7 +280,7 @@ void ExpectError(const std::string& message, std::int64_t head_size, bool backwa
   }
 }
 
-TEST(Flash, SaysWhatItDoesNotTake) {
+TEST_F(Flash, SaysWhatItDoesNotTake) {
   const Problem problem(1, 2, {1}, {1}, false);
   ExpectError("even head sizes up to 384, not 3", 3, false, problem);
   ExpectError("even head sizes up to 384, not 386", 386, false, problem);

@@ -10,10 +10,12 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "kernels/operations.hpp"
 
 namespace spotlight {
 namespace {
@@ -203,8 +205,8 @@ TEST(Linear, WeightGradientTakesNoBiasAndNoRows) {
   std::vector<float> dweight{1.0f};
   LinearBackwardWeight(0, 1, 1, nullptr, 1, nullptr, 1, dweight.data(), nullptr);
   EXPECT_EQ(dweight[0], 1.0f);
-  const float two = 2.0f;
-  LinearBackwardWeight(1, 1, 1, &two, 1, &two, 1, dweight.data(), nullptr);
+  const std::vector<float> two{2.0f};
+  LinearBackwardWeight(1, 1, 1, two.data(), 1, two.data(), 1, dweight.data(), nullptr);
   EXPECT_EQ(dweight[0], 5.0f);
 }
 
@@ -221,6 +223,13 @@ StoredWeight MakeStoredWeight(std::int64_t size) {
     weight.fp32.push_back(ToFloat(weight.bf16.back()));
   }
   return weight;
+}
+
+// Beside a bfloat16 weight CUDA's products round the other operand to bfloat16, too: numbers that need no rounding.
+std::vector<float> Operand(std::vector<float> values) {
+  if (std::string_view(ActiveOperations().name) != "cuda") return values;
+  for (float& value : values) value = ToFloat(ToBfloat16(value));
+  return values;
 }
 
 // Every number is a sum of `terms` products of normal numbers; the two orders of its terms (up to 40000 of them) differ
@@ -241,13 +250,14 @@ TEST(Linear, OfABfloat16WeightEqualsThatOfTheWidenedOne) {
     const StoredWeight weight = MakeStoredWeight(out * in);
     const auto bias = Normal(3, out);
     const std::int64_t rows = 37, ldx = in + 5, ldy = out + 3;
-    const auto x = Normal(1, rows * ldx);
+    const auto x = Operand(Normal(1, rows * ldx));
     auto stored = Normal(4, rows * ldy), widened = stored;  // what lies beside the matrix stays
     for (const float* its_bias : {bias.data(), static_cast<const float*>(nullptr)}) {
       LinearForward(rows, in, out, x.data(), ldx, {.bf16 = weight.bf16.data()}, its_bias, stored.data(), ldy);
       LinearForward(rows, in, out, x.data(), ldx, {.fp32 = weight.fp32.data()}, its_bias, widened.data(), ldy);
       ExpectSameSums(stored, widened, in);
     }
+    stored = Operand(stored);
     for (const bool accumulate : {false, true}) {
       auto dx = x, expected = x;
       LinearBackwardInput(rows, in, out, stored.data(), ldy, {.bf16 = weight.bf16.data()}, dx.data(), ldx, accumulate);
@@ -280,16 +290,16 @@ TEST(Linear, RowsOfABfloat16WeightDoNotDependOnTheirNumber) {
 
 TEST(Linear, OfABfloat16WeightTakesNoRowsAndOffsets) {
   const std::vector<Bfloat16> weight{ToBfloat16(7.0f), ToBfloat16(3.0f)};
-  const float two = 2.0f;
-  float y = 5.0f;
+  const std::vector<float> two{2.0f};
+  std::vector<float> y{5.0f};
   const WeightMatrix second = WeightMatrix{.bf16 = weight.data()} + 1;
-  LinearForward(0, 1, 1, nullptr, 1, second, nullptr, &y, 1);
-  LinearBackwardInput(0, 1, 1, nullptr, 1, second, &y, 1, false);
-  EXPECT_EQ(y, 5.0f);
-  LinearForward(1, 1, 1, &two, 1, second, nullptr, &y, 1);
-  EXPECT_EQ(y, 6.0f);
+  LinearForward(0, 1, 1, nullptr, 1, second, nullptr, y.data(), 1);
+  LinearBackwardInput(0, 1, 1, nullptr, 1, second, y.data(), 1, false);
+  EXPECT_EQ(y[0], 5.0f);
+  LinearForward(1, 1, 1, two.data(), 1, second, nullptr, y.data(), 1);
+  EXPECT_EQ(y[0], 6.0f);
   EXPECT_EQ((WeightMatrix{.bf16 = weight.data()} + 1).fp32, nullptr);
-  EXPECT_EQ(*(WeightMatrix{.fp32 = &two} + 0).fp32, 2.0f);
+  EXPECT_EQ(*(WeightMatrix{.fp32 = two.data()} + 0).fp32, 2.0f);
 }
 
 // Columns [first, first + count) of x [rows, ld], with `gap` numbers between its rows.

@@ -49,12 +49,12 @@ TEST(SdeStep, GoldenValues) {
       {Cps(0.6, 0.5, 0.8), 0.481755998, -0.056531781},
   };
   for (const Golden& golden : goldens) {
-    const float x = 0.3f, v = -0.2f, z = 0.5f;
-    float x_next = 0, log_prob = 0;
-    SdeStep(1, 1, &golden.coefficients, &x, &v, &z, &x_next);
-    LogProb(1, 1, &golden.coefficients, &x, &v, &x_next, &log_prob);
-    EXPECT_NEAR(x_next, golden.x_next, 1e-6);
-    EXPECT_NEAR(log_prob, golden.log_prob, 2e-6);
+    const Floats x{0.3f}, v{-0.2f}, z{0.5f};
+    Floats x_next(1), log_prob(1);
+    SdeStep(1, 1, &golden.coefficients, x.data(), v.data(), z.data(), x_next.data());
+    LogProb(1, 1, &golden.coefficients, x.data(), v.data(), x_next.data(), log_prob.data());
+    EXPECT_NEAR(x_next[0], golden.x_next, 1e-6);
+    EXPECT_NEAR(log_prob[0], golden.log_prob, 2e-6);
   }
 }
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "kernels/latents.hpp"
+#include "kernels/operations.hpp"
 #include "model/qwen_vae.hpp"
 #include "tests/model/golden.hpp"
 
@@ -17,7 +19,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr double kL2 = 1e-5, kMax = 3e-5;
+// cuDNN's convolutions round what they multiply to TF32.
+bool RoundsOperands() { return std::string_view(ActiveOperations().name) == "cuda"; }
+double L2() { return RoundsOperands() ? 5e-3 : 1e-5; }
+double Max() { return RoundsOperands() ? 1.5e-2 : 3e-5; }
 
 std::string VaeFolder() { return GoldenDir() + "/vae"; }
 
@@ -77,13 +82,13 @@ TEST(VaeGolden, Decodes) {
       const std::vector<float> turned = ChannelsFirst(image, 3);
       images.insert(images.end(), turned.begin(), turned.end());
     }
-    EXPECT_CLOSE(images, file.Read(name + ".image").data, kL2, kMax, name);
-    EXPECT_CLOSE(seen["denormalized"], file.Read(name + ".denormalized").data, kL2, kMax, name + ".denormalized");
+    EXPECT_CLOSE(images, file.Read(name + ".image").data, L2(), Max(), name);
+    EXPECT_CLOSE(seen["denormalized"], file.Read(name + ".denormalized").data, L2(), Max(), name + ".denormalized");
     for (const std::string& golden : file.names()) {
       const std::string prefix = name + ".inter.";
       if (!golden.starts_with(prefix)) continue;
       ASSERT_TRUE(seen.contains(golden.substr(prefix.size()))) << golden << " is not compared";
-      EXPECT_CLOSE(seen[golden.substr(prefix.size())], file.Read(golden).data, kL2, kMax, golden);
+      EXPECT_CLOSE(seen[golden.substr(prefix.size())], file.Read(golden).data, L2(), Max(), golden);
     }
   }
 }
