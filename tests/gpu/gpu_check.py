@@ -49,7 +49,8 @@ def nothing_to_run_on(options, check):
     """Why, or None."""
     missing = [name for name in stages.PROGRAMS if not (options.build / name).exists()]
     if missing:
-        return f"{options.build} is no complete build: {', '.join(missing)} not there; without -b scripts/gpu_check.sh builds it"
+        return (f"{options.build} is no complete build: {', '.join(missing)} not there; without -b "
+                "scripts/gpu_check.sh builds it")
     if options.cpu:
         return None
     try:
@@ -135,9 +136,9 @@ def main(arguments):
     options = parse(arguments)
     options.build = options.build.resolve()
     processes = Processes()
-    libraries = options.build / "lib"
+    packed = [str(options.build / name) for name in ("lib", "mpi/lib", "mpi/lib/openmpi")]
     check = stages.Check(options.build, processes, options.cpu, options.layers, options.peer_layers, options.python,
-                         str(libraries) if libraries.is_dir() else "")
+                         ":".join(packed) if (options.build / "lib").is_dir() else "")
     began = time.monotonic()
 
     def stop(number, _frame):

@@ -4,7 +4,7 @@ without compilers and network:
     pack.py BUILD ARCHIVE.tar.gz [MPI_PREFIX]
 
 Programs and plug-ins, stripped, at their places in the build folder; lib/: every library that they are linked to, but
-the C and C++ libraries of the system and CUDA's; mpi/: Open MPI as the Python package of MPI_PREFIX installed it, which
+the C and C++ libraries of the system, CUDA's and MPI's; mpi/: Open MPI as the Python package of MPI_PREFIX installed it, which
 finds its files wherever it lies. Prints the sizes.
 """
 
@@ -66,12 +66,14 @@ def main(build, archive, prefix=None):
             needed.update(libraries(build / name))
         (folder / "lib").mkdir()
         for name, path in needed.items():
-            if not name.startswith(OF_THE_SYSTEM + OF_CUDA):
+            of_mpi = prefix and path.resolve().is_relative_to(pathlib.Path(prefix).resolve())
+            if not of_mpi and not name.startswith(OF_THE_SYSTEM + OF_CUDA):
                 shutil.copy2(path.resolve(), folder / "lib" / name)
         if prefix:
             open_mpi(pathlib.Path(prefix).resolve(), folder / "mpi")
         for part in sorted(folder.iterdir()):
-            size = sum(path.stat().st_size for path in [part, *part.rglob("*")] if path.is_file() and not path.is_symlink())
+            files = [path for path in (part, *part.rglob("*")) if path.is_file() and not path.is_symlink()]
+            size = sum(path.stat().st_size for path in files)
             print(f"{size / 1e6:8.1f} MB  {part.name}")
         with tarfile.open(archive, "w:gz") as tar:
             for part in sorted(folder.iterdir()):

@@ -31,10 +31,10 @@ def operations(facts):
             rows.append((row["name"], row["shape"], row["type"], "FAILED: " + row["error"][:120], "", "", ""))
             continue
         speed = f"{row['tflop_per_s']:.1f} TFLOP/s" if row["flops"] else f"{row['gb_per_s']:.0f} GB/s"
-        rows.append((row["name"], row["shape"], row["type"], f"{row['median_s'] * 1e6:.1f}", f"{row['bytes'] / 1e6:.1f}",
-                     speed, f"{100 * row['share']:.0f} %"))
-    title = (f"## Operations\n\nMeasured peaks: copy {numbers['copy_gb_per_s']:.0f} GB/s, read and written; bf16 product "
-             f"{numbers['product_tflop_per_s']:.1f} TFLOP/s. Shares are of these.\n\n")
+        rows.append((row["name"], row["shape"], row["type"], f"{row['median_s'] * 1e6:.1f}",
+                     f"{row['bytes'] / 1e6:.1f}", speed, f"{100 * row['share']:.0f} %"))
+    title = (f"## Operations\n\nMeasured peaks: copy {numbers['copy_gb_per_s']:.0f} GB/s, read and written; bf16 "
+             f"product {numbers['product_tflop_per_s']:.1f} TFLOP/s. Shares are of these.\n\n")
     return title + table(("operation", "shape", "type", "us", "MB", "speed", "of the peak"), rows)
 
 
@@ -107,15 +107,18 @@ def goals(facts):
         row, _, ratio = min(compared, key=lambda each: each[2])
         found.append((f"passes are {PEER_GOAL} times as fast as diffusers'", ratio >= PEER_GOAL,
                       f"least {ratio:.2f}: {row['mode']}, {row['pixels']} px"))
-    training = [row for row in whole if row["mode"] == "lora" and row["pixels"] == 1280 and row["layers"] == 60]
+    training = [row for row in whole if (row["mode"], row["pixels"], row["layers_wanted"]) == ("lora", 1280, 60)]
     if training:
-        found.append(("a training step of 20 G parameters at 1280 px fits into the GPU", True,
-                      f"{training[0]['memory_gb']:.0f} GB"))
+        found.append(("forward and backward of an adapter of the whole model at 1280 px, batch 1, fit into the GPU",
+                      training[0]["layers"] == 60,
+                      f"{training[0]['layers']} layers, {training[0]['memory_gb']:.0f} GB"))
     return found
 
 
 def markdown(facts):
-    title = "# GPU check" + (": REHEARSAL on the CPU, sizes are small and speeds mean nothing" if facts["rehearsal"] else "")
+    title = "# GPU check"
+    if facts["rehearsal"]:
+        title += ": REHEARSAL on the CPU, sizes are small and speeds mean nothing"
     machine = ", ".join(f"{name} {value}" for name, value in facts["machine"].items())
     parts = [title, machine, summary(facts)]
     met = goals(facts)

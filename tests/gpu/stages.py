@@ -31,7 +31,7 @@ class Check:
     layers: int = 60
     peer_layers: int = 20
     python: str = "python3"  # with PyTorch and diffusers
-    libraries: str = ""  # a folder for LD_LIBRARY_PATH
+    libraries: str = ""  # folders for LD_LIBRARY_PATH, before others
 
     @property
     def back_end(self):
@@ -72,11 +72,11 @@ def filter_of(wanted, unwanted=()):
     return ":".join(wanted) + ("-" + ":".join(unwanted) if unwanted else "")
 
 
-def run_tests(check, program, chosen, seconds):
+def run_tests(check, program, chosen, seconds, flags):
     """(outcome, {test: (passed, message)}) of one call; without an entry: it did not get that far."""
     with tempfile.TemporaryDirectory(prefix="spotlight-gpu-") as folder:
         report = pathlib.Path(folder) / "report.json"
-        outcome = check.run([check.build / program, f"--back_end={check.back_end}", f"--gtest_filter={chosen}",
+        outcome = check.run([check.build / program, *flags, f"--gtest_filter={chosen}",
                              f"--gtest_output=json:{report}", "--gtest_brief=1"], seconds)
         tests = {}
         if report.exists():
@@ -95,8 +95,9 @@ def suites_of(check, program, chosen, seconds):
     return outcome, [line.split()[0] for line in outcome.out.splitlines() if line and not line.startswith(" ")]
 
 
-def google_tests(check, program, wanted, unwanted, seconds):
+def google_tests(check, program, wanted, unwanted, seconds, flags=()):
     """All in one process; if it dies each suite by itself, so that one fault does not hide the others."""
+    flags = flags or (f"--back_end={check.back_end}",)
     chosen = filter_of(wanted, unwanted)
     began = time.monotonic()
     outcome, suites = suites_of(check, program, chosen, seconds)
@@ -104,14 +105,15 @@ def google_tests(check, program, wanted, unwanted, seconds):
         return Result(FAILED, f"{program} cannot list its tests: {ended(outcome)}", {}, outcome.tail())
     if not suites:
         return Result(SKIPPED, f"this build's {program.split('/')[-1]} has no test {chosen}")
-    outcome, tests = run_tests(check, program, chosen, seconds * 0.65)
+    outcome, tests = run_tests(check, program, chosen, seconds * 0.65, flags)
     log = outcome.tail()
     dead = {}
     if not tests:
         negative = "-" + ":".join(unwanted) if unwanted else ""
         for number, suite in enumerate(suites):
             left = seconds - (time.monotonic() - began)
-            alone, some = run_tests(check, program, f"{suite}*{negative}", left / (len(suites) - number))
+            alone, some = run_tests(check, program, f"{suite}*{negative}", left / (len(suites) - number),
+                                    flags)
             tests.update(some)
             if not some and alone.code != 0:
                 dead[suite] = f"{ended(alone)}\n{alone.tail(600)}"
@@ -136,8 +138,19 @@ def goldens_fp32(check, seconds):
 
 
 def goldens_bf16(check, seconds):
-    return google_tests(check, "tests/model/model_test", ("Bfloat16Golden*",) if check.cpu else BF16,
-                        ("*NodeWeights*",), seconds)
+    """Weights in bfloat16, and activations, where the model has such. Of the CPU the emulation alone takes them."""
+    program = "tests/model/model_test"
+    weights = google_tests(check, program, ("Bfloat16Golden*",) if check.cpu else BF16, ("*NodeWeights*",), seconds / 2)
+    flags = ("--back_end=" + ("cuda_on_cpu" if check.cpu else "cuda"), "--activations=bf16")
+    if check.run([check.build / program, *flags, "--gtest_filter=-*"], seconds / 4).code != 0:
+        weights.summary += "; this build has no activations in bfloat16"
+        return weights
+    activations = google_tests(check, program, ("*LoraGolden*",) if check.cpu else GOLDEN[:3], (), seconds / 2, flags)
+    numbers = {"tests": weights.numbers.get("tests", 0) + activations.numbers.get("tests", 0),
+               "failures": {**weights.numbers.get("failures", {}), **activations.numbers.get("failures", {})}}
+    status = max(weights.status, activations.status, key=(SKIPPED, PASSED, FAILED).index)
+    return Result(status, f"weights: {weights.summary}; activations: {activations.summary}", numbers,
+                  weights.log + activations.log)
 
 
 def model(check, seconds):
