@@ -28,6 +28,8 @@ void ZeroMemory(void* to, std::size_t bytes) {
   if (bytes > 0) std::memset(to, 0, bytes);
 }
 
+void* LaunchQueue() { return nullptr; }
+
 void KeepRows(Activations values, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept) {
   float* const all = values.As<float>();
   float* to = all;

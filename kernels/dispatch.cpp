@@ -22,6 +22,8 @@ void CopyOut(void* host, const void* from, std::size_t bytes) { ActiveOperations
 
 void ZeroMemory(void* to, std::size_t bytes) { ActiveOperations().ZeroMemory(to, bytes); }
 
+void* LaunchQueue() { return ActiveOperations().LaunchQueue(); }
+
 void KeepRows(Activations values, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept) {
   ActiveOperations().KeepRows(values, rows, width, kept);
 }
@@ -179,6 +181,10 @@ void Axpy(std::int64_t size, float a, const float* x, float* y) { ActiveOperatio
 void Scale(std::int64_t size, float a, float* y) { ActiveOperations().Scale(size, a, y); }
 
 bool AllFinite(std::int64_t size, const float* x) { return ActiveOperations().AllFinite(size, x); }
+
+void SumInOrder(std::int64_t size, int ranks, int own, const float* parts, std::int64_t stride, float* values) {
+  ActiveOperations().SumInOrder(size, ranks, own, parts, stride, values);
+}
 
 void NormPixels(std::int64_t pixels, std::int64_t channels, const float* x, const float* gamma, bool silu, float* y) {
   ActiveOperations().NormPixels(pixels, channels, x, gamma, silu, y);

@@ -12,5 +12,8 @@ void FreeMemory(void* memory);
 void CopyIn(void* to, const void* host, std::size_t bytes);
 void CopyOut(void* host, const void* from, std::size_t bytes);
 void ZeroMemory(void* to, std::size_t bytes);
+// What operations are launched on, in order: a cudaStream_t for libraries that take part in the order. Null: they are
+// complete when they return.
+void* LaunchQueue();
 
 }  // namespace spotlight

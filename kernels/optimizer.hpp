@@ -29,4 +29,9 @@ void Scale(std::int64_t size, float a, float* y);
 // True if all values are finite.
 bool AllFinite(std::int64_t size, const float* x);
 
+// values[i] = the sum over the ranks' parts of it in their order, in double, rounded once. Part `own` of 0 ..
+// ranks - 1 is `values` itself, part p of the others is parts[p * stride + i]. Fastest where `values` and all parts
+// begin equally far from a 16-byte border.
+void SumInOrder(std::int64_t size, int ranks, int own, const float* parts, std::int64_t stride, float* values);
+
 }  // namespace spotlight

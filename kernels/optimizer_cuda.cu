@@ -1,5 +1,6 @@
 // The optimizer on CUDA devices (kernels/optimizer.hpp): one launch over a flat array, no copy of it. The sums are in
 // double (kernels/cuda/sums.cuh); what returns a number waits for the device.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/quads.cuh"
@@ -69,6 +70,27 @@ struct ScaleBody {
     Quad quad = LoadQuad(y + at, extent);
     for (float& element : quad.at) element *= a;
     StoreQuad(y + at, quad, extent);
+  }
+};
+
+struct SumInOrderBody {
+  int ranks, own;
+  const float* parts;
+  std::int64_t stride;
+  float* values;
+
+  template <typename Extent>
+  __device__ void operator()(int, std::int64_t at, Extent extent) const {
+    double sum[4] = {};
+    for (int p = 0; p < ranks; ++p) {
+      const Quad part = LoadQuad((p == own ? values : parts + p * stride) + at, extent);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum[j] = p == 0 ? part.at[j] : sum[j] + part.at[j];
+    }
+    Quad rounded;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) rounded.at[j] = static_cast<float>(sum[j]);
+    StoreQuad(values + at, rounded, extent);
   }
 };
 
@@ -150,5 +172,16 @@ void Axpy(std::int64_t size, float a, const float* x, float* y) {
 }
 
 void Scale(std::int64_t size, float a, float* y) { Pointwise(1, size, QuadsAligned(1, size, y), ScaleBody{a, y}); }
+
+// What lies before the first 16-byte border goes first, by itself: shards begin anywhere.
+void SumInOrder(std::int64_t size, int ranks, int own, const float* parts, std::int64_t stride, float* values) {
+  const auto place = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(values) / sizeof(float));
+  const std::int64_t head = std::min(size, -place & 3);
+  Pointwise(1, head, false, SumInOrderBody{ranks, own, parts, stride, values});
+  values += head;
+  parts += head;
+  const bool aligned = stride % 4 == 0 && QuadsAligned(1, size, values, parts);
+  Pointwise(1, size - head, aligned, SumInOrderBody{ranks, own, parts, stride, values});
+}
 
 }  // namespace spotlight::cuda

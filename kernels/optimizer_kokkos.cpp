@@ -81,4 +81,14 @@ bool AllFinite(std::int64_t size, const float* x) {
   return std::all_of(largest.begin(), largest.end(), [](std::uint32_t bits) { return bits < kInfinity; });
 }
 
+void SumInOrder(std::int64_t size, int ranks, int own, const float* parts, std::int64_t stride, float* values) {
+  ParallelBlocks("SumInOrder", size, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      double sum = own == 0 ? values[i] : parts[i];
+      for (int p = 1; p < ranks; ++p) sum += p == own ? values[i] : parts[p * stride + i];
+      values[i] = static_cast<float>(sum);
+    }
+  });
+}
+
 }  // namespace spotlight::kokkos

@@ -39,4 +39,6 @@ void ZeroMemory(void* to, std::size_t bytes) {
   if (bytes > 0) SPOTLIGHT_CUDA_CALL(cudaMemsetAsync(to, 0, bytes, CurrentStream()));
 }
 
+void* LaunchQueue() { return CurrentStream(); }
+
 }  // namespace spotlight::cuda

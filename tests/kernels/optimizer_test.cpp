@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/buffer.hpp"
+#include "kernels/memory.hpp"
 #include "tests/kernels/check.hpp"
 
 namespace spotlight {
@@ -54,6 +55,38 @@ TEST(EmaUpdate, MovesTowardsTheWeightAndStaysThere) {
   ema = weight;
   EmaUpdate(10001, 0.9f, weight.data(), ema.data());
   EXPECT_EQ(ema, weight);
+}
+
+// As the trainers add the parts of a shard (comm/trainer_group.hpp), wherever values and parts begin.
+TEST(SumInOrder, IsTheSumInDoubleRoundedOnceBitForBit) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    for (const std::int64_t size : {0, 1, 2, 3, 4, 7, 1024, 20001}) {
+      for (const std::int64_t shift : {0, 1, 3}) {
+        for (const std::int64_t other_shift : {shift, std::int64_t{2}}) {
+          const std::int64_t stride = (size + 7) / 4 * 4 + (shift == 3 ? 1 : 0);
+          Buffer values(size + 4), parts(ranks * stride + 4);
+          const int own = ranks / 2;
+          std::vector<Floats> addends;
+          for (int p = 0; p < ranks; ++p) {
+            addends.push_back(Normals(static_cast<std::uint64_t>(100 * ranks + p), size));
+            for (std::size_t i = 0; i < addends.back().size(); i += 3) addends.back()[i] *= p % 2 == 0 ? 1e6f : -1e-3f;
+            float* const to = p == own ? values.data() + shift : parts.data() + other_shift + p * stride;
+            CopyIn(to, addends.back().data(), addends.back().size() * sizeof(float));
+          }
+          Floats expected;
+          for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+            double sum = addends[0][i];
+            for (std::size_t p = 1; p < addends.size(); ++p) sum += addends[p][i];
+            expected.push_back(static_cast<float>(sum));
+          }
+          SumInOrder(size, ranks, own, parts.data() + other_shift, stride, values.data() + shift);
+          Floats sums(expected.size());
+          CopyOut(sums.data(), values.data() + shift, sums.size() * sizeof(float));
+          ASSERT_EQ(sums, expected) << ranks << " ranks, " << size << " values, " << shift << " and " << other_shift;
+        }
+      }
+    }
+  }
 }
 
 TEST(Axpy, AddsTheScaledVector) {
