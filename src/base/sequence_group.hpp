@@ -15,11 +15,11 @@ class SequenceGroup {
   virtual int size() const = 0;   // P, the degree
   virtual int index() const = 0;  // 0 .. P - 1
 
-  // Collective. Sends send_counts[p] floats to rank p, taken from `send` in rank order without gaps, and receives
-  // receive_counts[p] floats of rank p into `receive`, likewise. Counts may be 0; both sides agree on them. Kernel
-  // memory. Throws PeerLost if a rank is gone.
-  virtual void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
-                        std::span<const Index> receive_counts) = 0;
+  // Collective. Sends send_bytes[p] bytes to rank p, taken from `send` in rank order without gaps, and receives
+  // receive_bytes[p] bytes of rank p into `receive`, likewise. They may be 0; both sides agree on them. Host memory.
+  // Throws PeerLost if a rank is gone.
+  virtual void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
+                        std::span<const Index> receive_bytes) = 0;
 };
 
 // What rank `index` of `count` owns of `size` things in order: [begin, end). Sizes differ by one at most.

@@ -23,11 +23,7 @@ constexpr Pace kInPass = {std::chrono::seconds(10), std::chrono::microseconds(10
 // A follower waits for seconds or minutes.
 constexpr Pace kIdle = {std::chrono::milliseconds(0), std::chrono::milliseconds(1)};
 
-Index Sum(std::span<const Index> counts, int end) {
-  Index sum = 0;
-  for (const Index count : counts.first(static_cast<std::size_t>(end))) sum += count;
-  return sum;
-}
+Index Sum(std::span<const Index> sizes) { return std::accumulate(sizes.begin(), sizes.end(), Index{0}); }
 
 }  // namespace
 
@@ -63,23 +59,24 @@ SpGroup::~SpGroup() {
   if (!IsRevoked(mpi_->comm)) MPI_Comm_free(&mpi_->comm);
 }
 
-void SpGroup::AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
-                       std::span<const Index> receive_counts) {
+void SpGroup::AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
+                       std::span<const Index> receive_bytes) {
   const auto size = static_cast<std::size_t>(size_);
   const auto own = static_cast<std::size_t>(index_);
-  SPOTLIGHT_REQUIRE(send_counts.size() == size && receive_counts.size() == size, "one count per member");
-  SPOTLIGHT_REQUIRE(send_counts[own] == receive_counts[own], "what a member keeps is what it sends to itself");
-  if (send_counts[own] > 0) {
-    std::memcpy(receive + Sum(receive_counts, index_), send + Sum(send_counts, index_),
-                static_cast<std::size_t>(send_counts[own]) * sizeof(float));
+  SPOTLIGHT_REQUIRE(send_bytes.size() == size && receive_bytes.size() == size, "one size per member");
+  SPOTLIGHT_REQUIRE(send_bytes[own] == receive_bytes[own], "what a member keeps is what it sends to itself");
+  const auto* from = static_cast<const std::byte*>(send);
+  auto* to = static_cast<std::byte*>(receive);
+  if (send_bytes[own] > 0) {
+    std::memcpy(to + Sum(receive_bytes.first(own)), from + Sum(send_bytes.first(own)),
+                static_cast<std::size_t>(send_bytes[own]));
   }
   if (!mpi_) return;
   std::vector<PeerBytes> peers;
   for (std::size_t p = 0; p < size; ++p) {
-    peers.push_back({send, static_cast<std::size_t>(send_counts[p]) * sizeof(float), receive,
-                     static_cast<std::size_t>(receive_counts[p]) * sizeof(float)});
-    send += send_counts[p];
-    receive += receive_counts[p];
+    peers.push_back({from, static_cast<std::size_t>(send_bytes[p]), to, static_cast<std::size_t>(receive_bytes[p])});
+    from += send_bytes[p];
+    to += receive_bytes[p];
   }
   Exchange(mpi_->comm, peers, limit_, kInPass);
 }

@@ -36,9 +36,9 @@ class SpGroup : public SequenceGroup {
   int size() const override { return size_; }
   int index() const override { return index_; }
 
-  // Any counts, of 64 bits. The wait has the world's limit and keeps the core, because a pass cannot go on without it.
-  void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
-                std::span<const Index> receive_counts) override;
+  // Any sizes, of 64 bits. The wait has the world's limit and keeps the core, because a pass cannot go on without it.
+  void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
+                std::span<const Index> receive_bytes) override;
 
   // `bytes` of the leader (index 0) on all. A follower sleeps between looks until the leader calls, for at most
   // `idle_limit` (in a pool kPoolIdle); from then on the limit of a pass holds. The leader returns when it has sent to

@@ -104,10 +104,10 @@ bool AnyStops(SequenceGroup* group, bool own) {
   if (group == nullptr) return own;
   const auto size = static_cast<std::size_t>(group->size());
   const std::vector<Index> one(size, 1);
-  const std::vector<float> send(size, own ? 1.0f : 0.0f);
-  std::vector<float> received(size);
+  const std::vector<unsigned char> send(size, own ? 1 : 0);
+  std::vector<unsigned char> received(size);
   group->AllToAll(send.data(), one, received.data(), one);
-  return std::any_of(received.begin(), received.end(), [](float wish) { return wish != 0.0f; });
+  return std::any_of(received.begin(), received.end(), [](unsigned char wish) { return wish != 0; });
 }
 
 std::string SampleDirectory(const Config& config, const CommandLine& command) {

@@ -174,7 +174,11 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
   if (group_ != nullptr) {
     HostView<float> sent(send_.data(), send_.size(), HostAccess::kRead);
     HostView<float> received(receive_.data(), receive_.size(), HostAccess::kWrite);
-    group_->AllToAll(sent.data(), send, received.data(), receive);
+    const auto bytes = [](std::vector<Index> floats) {
+      for (Index& size : floats) size *= sizeof(float);
+      return floats;
+    };
+    group_->AllToAll(sent.data(), bytes(send), received.data(), bytes(receive));
   } else {
     std::swap(send_, receive_);
   }

@@ -18,6 +18,7 @@
 // text_replicated: what it would cost if each rank had all text tokens, not its share: {"rows": linear work by the
 // number of rows, "cpu": CPU time of rank 0 alone}, both over the same with shares.
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -42,10 +43,10 @@ double LeastWall(const std::vector<Seconds>& times) {
 
 // Members leave it together.
 void Meet(SequenceGroup& group) {
-  const std::vector<Index> counts(static_cast<std::size_t>(group.size()), 1);
-  const std::vector<float> send(counts.size());
-  std::vector<float> receive(counts.size());
-  group.AllToAll(send.data(), counts, receive.data(), counts);
+  const std::vector<Index> one(static_cast<std::size_t>(group.size()), 1);
+  const std::vector<std::byte> send(one.size());
+  std::vector<std::byte> receive(one.size());
+  group.AllToAll(send.data(), one, receive.data(), one);
 }
 
 std::string Exchange(SequenceGroup& group) {
@@ -53,18 +54,19 @@ std::string Exchange(SequenceGroup& group) {
   const int degree = group.size();
   const Index tokens = ShareOf(kTokens, group.index(), degree).size();
   const Index heads = ShareOf(kHeads, group.index(), degree).size();
-  std::vector<Index> send_counts, receive_counts;
+  constexpr Index kTokenBytes = 3 * kHeadWidth * sizeof(float);  // of a head
+  std::vector<Index> send_bytes, receive_bytes;
   for (int p = 0; p < degree; ++p) {
-    send_counts.push_back(3 * tokens * ShareOf(kHeads, p, degree).size() * kHeadWidth);
-    receive_counts.push_back(3 * ShareOf(kTokens, p, degree).size() * heads * kHeadWidth);
+    send_bytes.push_back(tokens * ShareOf(kHeads, p, degree).size() * kTokenBytes);
+    receive_bytes.push_back(ShareOf(kTokens, p, degree).size() * heads * kTokenBytes);
   }
-  const auto sum = [](const std::vector<Index>& counts) {
-    return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), Index{0}));
+  const auto floats = [](const std::vector<Index>& bytes) {
+    return static_cast<std::size_t>(std::accumulate(bytes.begin(), bytes.end(), Index{0})) / sizeof(float);
   };
-  const std::vector<float> send(sum(send_counts), 1);
-  std::vector<float> receive(sum(receive_counts));
+  const std::vector<float> send(floats(send_bytes), 1);
+  std::vector<float> receive(floats(receive_bytes));
   const double least =
-      LeastWall(Measure(kRepeats, [&] { group.AllToAll(send.data(), send_counts, receive.data(), receive_counts); }));
+      LeastWall(Measure(kRepeats, [&] { group.AllToAll(send.data(), send_bytes, receive.data(), receive_bytes); }));
   Meet(group);
   const std::size_t bytes = std::min(send.size(), receive.size()) * sizeof(float);
   const double copy = LeastWall(Measure(kRepeats, [&] { std::memcpy(receive.data(), send.data(), bytes); }));

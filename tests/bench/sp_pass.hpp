@@ -21,10 +21,10 @@ class TimedGroup : public SequenceGroup {
 
   int size() const override { return group_.size(); }
   int index() const override { return group_.index(); }
-  void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
-                std::span<const Index> receive_counts) override {
+  void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
+                std::span<const Index> receive_bytes) override {
     const Seconds start = Now();
-    group_.AllToAll(send, send_counts, receive, receive_counts);
+    group_.AllToAll(send, send_bytes, receive, receive_bytes);
     const Seconds time = Now() - start;
     spent.wall += time.wall;
     spent.cpu += time.cpu;

@@ -91,9 +91,9 @@ int Explore(World& world, const Story& story) {
       death_percent = 0;
       SpGroup& group = pool.group();
       const auto size = static_cast<std::size_t>(group.size());
-      std::vector<Index> counts(size, 100);
+      const std::vector<Index> bytes(size, 100 * sizeof(float));
       std::vector<float> send(100 * size, static_cast<float>(group.index())), receive(100 * size, -1);
-      group.AllToAll(send.data(), counts, receive.data(), counts);
+      group.AllToAll(send.data(), bytes, receive.data(), bytes);
       for (std::size_t i = 0; i < receive.size(); ++i) EXPECT(receive[i] == static_cast<float>(i / 100));
       ++step;
       std::this_thread::sleep_for(milliseconds(1));

@@ -27,26 +27,24 @@ std::vector<int> AllRanks(const World& world) {
   return ranks;
 }
 
-// Element i of what `from` sends to `to`: no two places are alike within a message.
-float Element(int from, int to, Index i) {
-  return static_cast<float>(from * 64 + to * 8) + static_cast<float>(i % 8191);
-}
+// Byte i of what `from` sends to `to`: places that are not 251 apart differ within a message.
+unsigned char Element(int from, int to, Index i) { return static_cast<unsigned char>(64 * from + 8 * to + i % 251); }
 
-// Everybody sends count(from, to) floats; every float received must be the one sent, and nothing else be written.
-template <class Count>
-void CheckAllToAll(SpGroup& group, const Count& count) {
+// Everybody sends size(from, to) bytes; every byte received must be the one sent, and nothing else be written.
+template <class Size>
+void CheckAllToAll(SpGroup& group, const Size& size) {
   const int own = group.index();
-  std::vector<Index> send_counts, receive_counts;
-  std::vector<float> send, expected;
+  std::vector<Index> send_bytes, receive_bytes;
+  std::vector<unsigned char> send, expected;
   for (int p = 0; p < group.size(); ++p) {
-    send_counts.push_back(count(own, p));
-    receive_counts.push_back(count(p, own));
-    for (Index i = 0; i < send_counts.back(); ++i) send.push_back(Element(own, p, i));
-    for (Index i = 0; i < receive_counts.back(); ++i) expected.push_back(Element(p, own, i));
+    send_bytes.push_back(size(own, p));
+    receive_bytes.push_back(size(p, own));
+    for (Index i = 0; i < send_bytes.back(); ++i) send.push_back(Element(own, p, i));
+    for (Index i = 0; i < receive_bytes.back(); ++i) expected.push_back(Element(p, own, i));
   }
-  expected.push_back(-7);
-  std::vector<float> received(expected.size(), -7);
-  group.AllToAll(send.data(), send_counts, received.data(), receive_counts);
+  expected.push_back(7);
+  std::vector<unsigned char> received(expected.size(), 7);
+  group.AllToAll(send.data(), send_bytes, received.data(), receive_bytes);
   EXPECT(received == expected);
 }
 
@@ -55,10 +53,10 @@ int SpExchange(World& world) {
   EXPECT(group.size() == world.size() && group.index() == world.rank());
   CheckAllToAll(group, [](int from, int to) { return Index{1000} * from + Index{17} * to + 3; });
   CheckAllToAll(group, [](int, int) { return Index{0}; });
-  CheckAllToAll(group, [](int from, int to) { return (from + to) % 2 == 0 ? Index{0} : Index{300000} + from; });
+  CheckAllToAll(group, [](int from, int to) { return (from + to) % 2 == 0 ? Index{0} : Index{1200000} + from; });
   CheckAllToAll(group, [](int from, int) { return from == 0 ? Index{5} : Index{0}; });
   // More than one message of 64 MiB between two ranks.
-  CheckAllToAll(group, [](int from, int to) { return from == 0 && to == 1 ? (Index{1} << 24) + 5 : Index{1}; });
+  CheckAllToAll(group, [](int from, int to) { return from == 0 && to == 1 ? (Index{1} << 26) + 5 : Index{1}; });
   for (Index i = 0; i < 200; ++i) CheckAllToAll(group, [i](int from, int to) { return (i * (from + 1) + to) % 50; });
   return kExitFinished;
 }
@@ -127,7 +125,7 @@ int SpThrows(World& world) {
   try {
     SpGroup group(world, AllRanks(world));
     if (group.index() == 1) throw FileError("only this member sees it");
-    CheckAllToAll(group, [](int, int) { return Index{100000}; });
+    CheckAllToAll(group, [](int, int) { return Index{400000}; });
   } catch (const PeerLost&) {
     EXPECT(Clock::now() - start < seconds(5));
     return kExitStopped;
@@ -141,7 +139,7 @@ int SpKilled(World& world) {
   try {
     SpGroup group(world, AllRanks(world));
     if (world.rank() == 2) std::raise(SIGKILL);
-    CheckAllToAll(group, [](int, int) { return Index{100000}; });
+    CheckAllToAll(group, [](int, int) { return Index{400000}; });
   } catch (const PeerLost&) {
     EXPECT(Clock::now() - start < seconds(5));
     throw WorldEnding(kExitStopped);
@@ -168,7 +166,7 @@ int SpLargeSilent(World& world) {
   SpGroup group(world, AllRanks(world));
   if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(2500));
   try {
-    CheckAllToAll(group, [](int, int) { return Index{100000}; });
+    CheckAllToAll(group, [](int, int) { return Index{400000}; });
   } catch (const PeerLost&) {
     return kExitStopped;
   }

@@ -2,7 +2,9 @@
 // holds the baton until it has sent its part of an exchange. If one throws, so do the others at their next exchange.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -46,19 +48,21 @@ class Baton {
     Member(Baton& baton, int index, std::unique_lock<std::mutex>& lock) : baton_(baton), index_(index), lock_(lock) {}
     int size() const override { return baton_.ranks_; }
     int index() const override { return index_; }
-    void AllToAll(const float* send, std::span<const Index> send_counts, float* receive,
-                  std::span<const Index> receive_counts) override {
+    void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
+                  std::span<const Index> receive_bytes) override {
+      const auto* sent = static_cast<const std::byte*>(send);
       for (int to = 0; to < size(); ++to) {
-        const Index count = send_counts[static_cast<std::size_t>(to)];
-        baton_.Message(index_, to).assign(send, send + count);
-        send += count;
+        const Index bytes = send_bytes[static_cast<std::size_t>(to)];
+        baton_.Message(index_, to).assign(sent, sent + bytes);
+        sent += bytes;
       }
       baton_.Meet(lock_);
+      auto* received = static_cast<std::byte*>(receive);
       for (int from = 0; from < size(); ++from) {
-        const std::vector<float>& message = baton_.Message(from, index_);
-        SPOTLIGHT_REQUIRE(static_cast<Index>(message.size()) == receive_counts[static_cast<std::size_t>(from)],
-                          "both sides agree on the counts");
-        receive = std::copy(message.begin(), message.end(), receive);
+        const std::vector<std::byte>& message = baton_.Message(from, index_);
+        SPOTLIGHT_REQUIRE(static_cast<Index>(message.size()) == receive_bytes[static_cast<std::size_t>(from)],
+                          "both sides agree on the sizes");
+        received = std::copy(message.begin(), message.end(), received);
       }
       baton_.Meet(lock_);  // before anyone overwrites the messages
     }
@@ -69,7 +73,7 @@ class Baton {
     std::unique_lock<std::mutex>& lock_;
   };
 
-  std::vector<float>& Message(int from, int to) { return messages_[static_cast<std::size_t>(from * ranks_ + to)]; }
+  std::vector<std::byte>& Message(int from, int to) { return messages_[static_cast<std::size_t>(from * ranks_ + to)]; }
 
   void Meet(std::unique_lock<std::mutex>& lock) {
     const int round = round_;
@@ -83,7 +87,7 @@ class Baton {
     SPOTLIGHT_REQUIRE(!broken_, "another rank has failed");
   }
 
-  std::vector<std::vector<float>> messages_;
+  std::vector<std::vector<std::byte>> messages_;
   int ranks_;
   std::mutex mutex_;
   std::condition_variable all_here_;
