@@ -11,6 +11,8 @@
 namespace spotlight {
 namespace {
 
+void* plug_in_in_use = nullptr;
+
 // Makes CUDA's operations the active ones; what was found. UserError: why it cannot.
 std::string UseCuda(const BackEndChoice& choice) {
   // First the driver: the plug-in alone costs each process 0.13 s and 190 MB.
@@ -29,10 +31,15 @@ std::string UseCuda(const BackEndChoice& choice) {
   SPOTLIGHT_REQUIRE(entry != nullptr, path + " is of another version");
   std::string description;
   UseOperations(entry(choice, description));
+  plug_in_in_use = plug_in;
   return description;
 }
 
 }  // namespace
+
+void* PlugInFunction(const char* name) {
+  return dlsym(plug_in_in_use == nullptr ? RTLD_DEFAULT : plug_in_in_use, name);
+}
 
 std::string ChooseBackEnd(const BackEndChoice& choice) {
   if (choice.back_end == BackEnd::kKokkos) return "computes on the CPU";

@@ -18,6 +18,10 @@ struct BackEndChoice {
 // computes, and with kAuto why not the GPU. UserError: CUDA was asked for, and why it cannot be had.
 std::string ChooseBackEnd(const BackEndChoice& choice);
 
+// A function that the plug-in in use exports, or, where operations are not a plug-in's, the program. Null: there is
+// none.
+void* PlugInFunction(const char* name);
+
 // The function that the plug-in exports, under the name kCudaEntry: takes the GPU and returns its operations, which
 // live as long as the process; `description` becomes what it has found. UserError if no GPU will do.
 struct Operations;

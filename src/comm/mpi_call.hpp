@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/peer_bytes.hpp"
 #include "comm/sp_group.hpp"
 #include "comm/world.hpp"
 
@@ -46,14 +47,6 @@ inline std::function<void()> before_giving_up;
 // Completes `requests`, all on `comm`. Throws PeerLost if a peer is lost or `limit` passes; then `comm` is revoked. In
 // every case the buffers are free for reuse, or the process has ended.
 void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::milliseconds limit, Pace pace = kUsualPace);
-
-// What one rank sends to and receives from one peer, in bytes. 0 bytes: nothing is sent, the address is not looked at.
-struct PeerBytes {
-  const void* send = nullptr;
-  std::size_t send_bytes = 0;
-  void* receive = nullptr;
-  std::size_t receive_bytes = 0;
-};
 
 // Every rank of `comm` calls it with one entry per rank. Entry [own rank] is not touched. Sizes are not bounded by int.
 // Throws as WaitAll does.

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <limits>
-#include <vector>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/sequence_group.hpp"
@@ -132,6 +133,40 @@ double TrainerGroup::MaxDouble(double value) {
     max = std::max(max, part);
   }
   return max;
+}
+
+std::vector<std::string> TrainerGroup::AllGather(const std::string& text) {
+  const auto n = static_cast<std::size_t>(size());
+  if (n == 1) return {text};
+  MPI_Comm comm = world_.mpi_->trainers;
+  const std::uint64_t length = text.size();
+  std::vector<std::uint64_t> lengths(n, length);
+  std::vector<PeerBytes> peers(n);
+  for (std::size_t r = 0; r < n; ++r) peers[r] = {&length, sizeof(length), &lengths[r], sizeof(length)};
+  Exchange(comm, peers, world_.limit_);
+  std::vector<std::string> texts(n, text);
+  for (std::size_t r = 0; r < n; ++r) {
+    texts[r].resize(lengths[r]);
+    peers[r] = {text.data(), text.size(), texts[r].data(), texts[r].size()};
+  }
+  Exchange(comm, peers, world_.limit_);
+  return texts;
+}
+
+void TrainerGroup::LookAtPeers() const {
+  if (size() == 1) return;
+  // A probe for anyone's message fails if anyone is dead. Nobody uses the tag.
+  constexpr int kTag = 1;
+  int waiting = 0;
+  MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, kTag, world_.mpi_->trainers, &waiting, MPI_STATUS_IGNORE));
+  if (IsRevoked(world_.mpi_->trainers)) throw PeerLost("a trainer has left [" + ProcessName() + "]");
+}
+
+std::string TrainerGroup::Connect(const DeviceConnector* connector) {
+  device_.reset();
+  DeviceConnection connection = ConnectDevices(*this, connector);
+  device_ = std::move(connection.communicator);
+  return connection.reason;
 }
 
 }  // namespace spotlight

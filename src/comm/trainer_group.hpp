@@ -5,11 +5,18 @@
 //
 // A shard is what one trainer owns of an array: ShareOf(size, index, trainers) of base/sequence_group.hpp. Arrays have
 // the same length on all and may be larger than any int; they move in pieces of 4 MiB.
+//
+// Memory of GPUs goes by device(), where the trainers' GPUs could be connected.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/bfloat16.hpp"
+#include "comm/device_communicator.hpp"
 #include "comm/world.hpp"
 
 namespace spotlight {
@@ -37,10 +44,24 @@ class TrainerGroup {
   void Broadcast(std::span<float> values, int root = 0);
   double SumDouble(double value);  // in the order of the index
   double MaxDouble(double value);  // NaN if any is NaN
+  // Everybody's text in the order of the index.
+  std::vector<std::string> AllGather(const std::string& text);
+
+  // Not collective. Throws PeerLost if a trainer is gone, be it that nobody has waited for it yet.
+  void LookAtPeers() const;
+
+  // Collective: makes device() (ConnectDevices). Returns why there is none; empty: there is.
+  std::string Connect(const DeviceConnector* connector);
+  // The same for the memory of the trainers' GPUs. Null: it has to go through the host's.
+  DeviceCommunicator* device() const { return device_.get(); }
+
+  std::chrono::milliseconds limit() const { return world_.limit_; }
+  const std::string& host() const { return world_.host(); }
 
  private:
   World& world_;
   int exceptions_;  // in flight when this was made
+  std::unique_ptr<DeviceCommunicator> device_;
 };
 
 }  // namespace spotlight

@@ -190,6 +190,8 @@ struct DeviceConfig {
   int threads = 0;                     // 0: the node's cores / its ranks
   Backend backend = Backend::kKokkos;  // who computes
   int gpu = -1;                        // -1: the rank's number on the node, modulo its GPUs
+  enum class Nccl { kAuto, kOff };
+  Nccl nccl = Nccl::kAuto;  // whether the trainers' GPUs exchange by it
 };
 
 struct PretrainConfig {

@@ -239,7 +239,10 @@ std::vector<Section> FieldList(Config& c) {
         Choice("backend", c.device.backend, {"kokkos", "cuda", "auto"}, kFixed,
                "who computes: the CPU, a GPU, or a GPU where there is one"),
         Whole("gpu", c.device.gpu, Between(-1, 1023), kMayChange,
-              "its number on the node; -1: the rank's number on the node, modulo its GPUs")}},
+              "its number on the node; -1: the rank's number on the node, modulo its GPUs"),
+        Choice("nccl", c.device.nccl, {"auto", "off"}, kMayChange,
+               "trainers' GPUs exchange gradients by NCCL where that can be had, or always through the host by MPI: "
+               "the same bits")}},
       {"pretrain", "`spotlight pretrain`: a small base model, drawn shapes, flow matching", PretrainFields(c.pretrain)},
       {"study",
        "`spotlight study ranks`: do old weights and cached steps order seeds as current weights and all steps do?",

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "kernels/back_end.hpp"
+#include "kernels/operations.hpp"
 #include "kernels/runtime.hpp"
 
 namespace spotlight {
@@ -18,6 +19,17 @@ void StartComputing(const Config& config, const World& world) {
   choice.back_end = config.device.backend == Backend::kCuda ? BackEnd::kCuda : BackEnd::kAuto;
   const std::string what = ChooseBackEnd(choice);
   if (world.rank() == 0) LogLine(what);
+}
+
+void ConnectTrainers(const Config& config, TrainerGroup& trainers) {
+  if (trainers.size() == 1 || config.device.nccl == DeviceConfig::Nccl::kOff) return;
+  const bool on_gpu = !ActiveOperations().host_memory;
+  const auto entry = on_gpu ? reinterpret_cast<NcclEntry>(PlugInFunction(kNcclEntry)) : nullptr;
+  // All trainers call it, because with device/backend = auto each finds out by itself what it computes on.
+  const std::string reason = trainers.Connect(entry == nullptr ? nullptr : &entry());
+  if (!on_gpu || trainers.index() > 0) return;
+  LogLine(reason.empty() ? "the trainers exchange by " + trainers.device()->name()
+                         : "the trainers exchange through the host by MPI: " + reason);
 }
 
 }  // namespace spotlight

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
+#include "driver/computing.hpp"
 #include "driver/dispatch.hpp"
 #include "io/state_file.hpp"
 #include "rollout/schedule.hpp"
@@ -113,6 +114,7 @@ Worker::Worker(const Config& config, const Resources& resources, World& world, s
   if (world.role() == Role::kExplorer) exchange_.emplace(world.host(), run_id, rank);
   if (world.role() != Role::kTrainer && world.role() != Role::kAll) return;
   trainer_group_ = std::make_unique<TrainerGroup>(world);
+  ConnectTrainers(config, *trainer_group_);
   trainer_ = std::make_unique<Trainer>(config, resources.model.layout, weights_, *trainer_group_, group);
   trainer_->trained().SetState(state);
 }

@@ -64,7 +64,7 @@ class TrainedWeights::PassParameters : public Parameters {
     Gradient(part, lora ? layout.adapter : layout.size(), 0);
     float* values = sum.data();
     for (const Range& range : trained_.RangesOf(part)) {
-      trained_.group_.SumShardInOrder(HostView(values, range.size, HostAccess::kReadAndWrite).span());
+      trained_.SumShard(values, range.size);
       const ShareRange own = trained_.Own(range);
       Axpy(own.size(), 1.0f, values + own.begin, trained_.gradient_.data() + range.own_offset);
       values += range.size;
@@ -128,9 +128,7 @@ class TrainedWeights::PassParameters : public Parameters {
       } else {
         RoundToBfloat16(own.size(), from, target.data() + own.begin);
       }
-      if (trained_.alone()) return;
-      HostView whole(target.data(), std::ssize(target), HostAccess::kReadAndWrite);
-      trained_.group_.GatherShards(whole.span());
+      if (!trained_.alone()) trained_.GatherShards(target.data(), std::ssize(target));
     };
     fill(ranges[0], to.vectors);
     if (to.matrices_bf16.empty()) {
@@ -165,6 +163,7 @@ TrainedWeights::TrainedWeights(const Config& config, std::shared_ptr<const DitLa
   }
   for (Buffer* buffer : {&weights_, &gradient_, &first_moment_, &second_moment_}) buffer->Resize(own);
   if (model_.lora() && !alone()) working_adapter_.Resize(layout_->adapter().size());
+  if (group.device() != nullptr) device_ = std::make_unique<ShardCollectives>(*group.device());
   parameters_ = std::make_unique<PassParameters>(*this);
 }
 
@@ -206,7 +205,36 @@ void TrainedWeights::SetState(const OptimizerState& state) {
   RefreshWorkingCopy();
 }
 
+void TrainedWeights::SumShard(float* values, Index size) {
+  if (device_) return device_->SumShardInOrder(values, size);
+  group_.SumShardInOrder(HostView(values, size, HostAccess::kReadAndWrite).span());
+}
+
+template <typename T>
+void TrainedWeights::GatherShards(T* values, Index size) {
+  if (device_) return device_->GatherShards(values, size);
+  group_.GatherShards(HostView(values, size, HostAccess::kReadAndWrite).span());
+}
+
+// Range by range, so that little more than a shard needs room on those that keep nothing.
+std::vector<float> TrainedWeights::GatherOnDevice(const Buffer& own, bool keep) const {
+  std::vector<float> whole;
+  if (keep) whole.resize(static_cast<std::size_t>(model_.trained_layout().size()));
+  Buffer passing;
+  for (const Range& range : ranges_) {
+    const ShareRange share = Own(range);
+    passing.Resize(range.size);
+    CopyFloats(own.data() + range.own_offset, passing.data() + share.begin, share.size());
+    device_->GatherShards(passing.data(), range.size);
+    if (keep)
+      passing.CopyToHost(
+          std::span(whole).subspan(static_cast<std::size_t>(range.offset), static_cast<std::size_t>(range.size)));
+  }
+  return whole;
+}
+
 std::vector<float> TrainedWeights::Gather(const Buffer& own, bool keep) const {
+  if (device_ && own.size() > 0) return GatherOnDevice(own, keep);
   std::vector<float> shares(static_cast<std::size_t>(own.size()));
   own.CopyToHost(shares);
   if (alone() || own.size() == 0) return shares;
@@ -246,7 +274,7 @@ void TrainedWeights::RefreshWorkingCopy() {
       const ShareRange own = Own(range);
       float* values = working_adapter_.data() + range.offset;
       CopyFloats(weights_.data() + range.own_offset, values + own.begin, own.size());
-      group_.GatherShards(HostView(values, range.size, HostAccess::kReadAndWrite).span());
+      GatherShards(values, range.size);
     }
   }
   parameters_->Refresh();

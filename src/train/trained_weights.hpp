@@ -19,6 +19,7 @@
 #include "comm/trainer_group.hpp"
 #include "config/config.hpp"
 #include "model/model_weights.hpp"
+#include "train/shard_collectives.hpp"
 
 namespace spotlight {
 
@@ -63,6 +64,11 @@ class TrainedWeights {
   ShareRange Own(const Range& range) const { return ShareOf(range.size, group_.index(), group_.size()); }
   std::span<const Range> RangesOf(int part) const;
   bool alone() const { return group_.size() == 1; }
+  // Of kernel memory: between the GPUs, or through the host.
+  void SumShard(float* values, Index size);
+  template <typename T>
+  void GatherShards(T* values, Index size);
+  std::vector<float> GatherOnDevice(const Buffer& own, bool keep) const;
   std::vector<float> Gather(const Buffer& own, bool keep) const;
   void TakeShares(const std::vector<float>& whole, Buffer& own) const;
   void RefreshWorkingCopy();
@@ -71,7 +77,8 @@ class TrainedWeights {
   std::shared_ptr<const DitLayout> layout_;
   const ModelWeights& model_;
   TrainerGroup& group_;
-  std::vector<Range> ranges_;  // adapter: one a part; base: vectors and matrices of each part
+  std::unique_ptr<ShardCollectives> device_;  // null: through the host
+  std::vector<Range> ranges_;                 // adapter: one a part; base: vectors and matrices of each part
   Buffer weights_, gradient_, first_moment_, second_moment_, ema_;  // own shares, one after the other
   Buffer working_adapter_;                                          // whole, where there are several trainers
   std::unique_ptr<PassParameters> parameters_;

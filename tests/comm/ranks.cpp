@@ -170,6 +170,61 @@ int Shards(World& world) {
   return kExitFinished;
 }
 
+// All ranks but the coordinator train. Texts of lengths 0, 1, ..., the last one long.
+int Texts(World& world) {
+  world.AssignRoles(world.size() - 1);
+  if (world.role() == Role::kCoordinator) return kExitFinished;
+  TrainerGroup group(world);
+  const auto text = [&](int index) {
+    return std::string(index == group.size() - 1 ? 300000U : static_cast<std::size_t>(index),
+                       static_cast<char>('a' + index));
+  };
+  const std::vector<std::string> texts = group.AllGather(text(group.index()));
+  EXPECT(std::ssize(texts) == group.size());
+  for (int i = 0; i < group.size(); ++i) EXPECT(texts[static_cast<std::size_t>(i)] == text(i));
+  return kExitFinished;
+}
+
+// Who looks at the other trainers learns of a death, or that one has left by an exception, without waiting for anybody.
+int Looks(World& world, bool dies) {
+  world.AssignRoles(3);
+  if (world.role() == Role::kCoordinator) throw WorldEnding(kExitStopped);  // no agreement with the dead
+  const Clock::time_point start = Clock::now();
+  try {
+    TrainerGroup group(world);
+    for (int i = 0; i < 100; ++i) group.LookAtPeers();
+    group.SumDouble(1);
+    if (group.index() == 1 && dies) std::raise(SIGKILL);
+    if (group.index() == 1) throw PeerLost("only this trainer sees it");
+    while (Clock::now() - start < seconds(10)) group.LookAtPeers();
+  } catch (const PeerLost&) {
+    EXPECT(Clock::now() - start < seconds(5));
+    throw WorldEnding(kExitStopped);
+  }
+  return kExitFinished;
+}
+int LooksAtDeath(World& world) { return Looks(world, true); }
+int LooksAtLeave(World& world) { return Looks(world, false); }
+
+// Without a GPU on one of the trainers there is no connection, for a reason that all know, and sums go by MPI.
+int NoDevice(World& world) {
+  world.AssignRoles(world.size() - 1);
+  if (world.role() == Role::kCoordinator) return kExitFinished;
+  TrainerGroup group(world);
+  const std::string last = "trainer " + std::to_string(group.size() - 1);
+  const DeviceConnector failing = {.Gpu = [] { return std::string("0000:01:00.0"); },
+                                   .MakeId = []() -> std::string { throw UserError("no id"); },
+                                   .Connect = nullptr};
+  EXPECT(group.Connect(group.index() == group.size() - 1 ? nullptr : &failing) == last + ": it has no GPU");
+  EXPECT(group.device() == nullptr);
+  const std::string reason = group.Connect(&failing);
+  EXPECT(reason ==
+         (group.size() == 1 ? "trainer 0: no id" : "trainers 0 and 1 share GPU 0000:01:00.0 of " + world.host()));
+  EXPECT(group.device() == nullptr);
+  EXPECT(group.SumDouble(1) == group.size());
+  return kExitFinished;
+}
+
 int WorstExit(World& world) {
   constexpr int kCodes[] = {kExitFinished, kExitStopped, kExitFile, kExitUsage};
   const int agreed = world.AgreeExit(kCodes[world.rank()]);
@@ -259,6 +314,10 @@ std::map<std::string, Scenario> Scenarios() {
       {"channel", Channel},
       {"sum", Sum},
       {"shards", Shards},
+      {"texts", Texts},
+      {"looks_at_death", LooksAtDeath},
+      {"looks_at_leave", LooksAtLeave},
+      {"no_device", NoDevice},
       {"worst_exit", WorstExit},
       {"too_many_trainers", TooManyTrainers},
       {"one_gives_up", OneGivesUp},
@@ -271,6 +330,7 @@ std::map<std::string, Scenario> Scenarios() {
   };
   scenarios.merge(SpScenarios());
   scenarios.merge(PoolScenarios());
+  scenarios.merge(NcclScenarios());
   return scenarios;
 }
 

@@ -18,5 +18,7 @@ using Scenario = int (*)(World&);
 std::map<std::string, Scenario> SpScenarios();
 // Of the pool of spot ranks.
 std::map<std::string, Scenario> PoolScenarios();
+// Of trainers that may have GPUs; empty if this was built without CUDA.
+std::map<std::string, Scenario> NcclScenarios();
 
 }  // namespace spotlight
