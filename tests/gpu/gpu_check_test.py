@@ -81,6 +81,7 @@ class Script(Folder):
         self.assertEqual(found["passes"][0], "passed")
         self.assertEqual(found["goldens_fp32"][0], "failed")
         self.assertIn("its time was over", found["goldens_fp32"][1])
+        self.assertIn("cannot list its tests: exit code -11", (self.folder / "gpu_check.md").read_text(encoding="utf-8"))
         self.assertEqual(found["model"], ("skipped", "no time was left"))
 
     def test_an_interrupted_one_leaves_no_process(self):
@@ -270,6 +271,9 @@ class Report(unittest.TestCase):
         self.assertEqual(report.goals({**slower, "rehearsal": True}), [])
 
     def test_the_readable_form(self):
+        failed = copy.deepcopy(MEASURED)
+        failed["stages"]["operations"].update(status="failed", log="no device is left")
+        self.assertIn("```\nno device is left\n```", report.markdown(failed))
         text = report.markdown(MEASURED)
         for words in ("| gelu_forward | large | bf16 | 100.0 | 100.0 | 3700 GB/s | 92 % |", "FAILED: no plan",
                       "120.0 (compiled, native) | 1.20 |", "| operations | passed | 1 | 1000 |"):

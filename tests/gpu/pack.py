@@ -4,8 +4,8 @@ without compilers and network:
     pack.py BUILD ARCHIVE.tar.gz [MPI_PREFIX]
 
 Programs and plug-ins, stripped, at their places in the build folder; lib/: every library that they are linked to, but
-the C and C++ libraries of the system, CUDA's and MPI's; mpi/: Open MPI as the Python package of MPI_PREFIX installed it, which
-finds its files wherever it lies. Prints the sizes.
+the C and C++ libraries of the system, CUDA's and MPI's; mpi/: Open MPI as the Python package of MPI_PREFIX installed
+it, which finds its files wherever it lies. Prints the sizes.
 """
 
 import os

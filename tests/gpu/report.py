@@ -130,6 +130,8 @@ def markdown(facts):
         failures = (row.get("numbers") or {}).get("failures") or {}
         failed_runs = {run: each["why"] for run, each in ((row.get("numbers") or {}).get("runs") or {}).items()
                        if not each["passed"]}
+        if row["status"] == "failed" and row.get("log"):
+            parts.append(f"### {name}\n\n```\n{row['log'][-2000:]}\n```")
         for what, why in {**failures, **failed_runs}.items():
             parts.append(f"### {name}: {what}\n\n```\n{why[:1200]}\n```")
     return "\n\n".join(part for part in parts if part)

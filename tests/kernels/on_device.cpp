@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -69,11 +70,12 @@ class PinnedMemory {
 };
 
 constinit PinnedMemory pinned_memory;
-// Whether the thread's allocations are the tests'. CUDA's libraries keep to the usual memory.
-constinit thread_local bool tests_allocate = false;
+constinit std::atomic<bool> uses_device = false;
+// Operations that the thread is in: what they allocate is not the tests'.
+constinit thread_local int running = 0;
 
 void* Allocate(std::size_t bytes, std::size_t alignment) {
-  if (tests_allocate && alignment <= 256) {
+  if (uses_device && running == 0 && alignment <= 256) {
     if (void* const memory = pinned_memory.Allocate(bytes); memory != nullptr) return memory;
   }
   const std::size_t whole = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
@@ -98,14 +100,14 @@ void Release(void* memory) {
 constinit const Operations* plug_in = nullptr;
 using Synchronize = int();
 using ErrorText = const char*(int);
+using Memcpy = int(void*, const void*, std::size_t, int);
 constinit Synchronize* synchronize = nullptr;
 constinit ErrorText* error_text = nullptr;
+constinit Memcpy* memcpy_of_cuda = nullptr;
 
 void Check(int status, const char* call) {
   SPOTLIGHT_REQUIRE(status == 0, std::string(call) + ": " + error_text(status));
 }
-
-constinit int running = 0;  // operations that the thread is in
 
 // The plug-in's operation, complete on return, whose own allocations are not the tests'. One that calls others, to
 // record their launches, waits for all of them.
@@ -115,11 +117,8 @@ template <typename Result, typename... Arguments, Result (*Operations::*kOperati
 struct Complete<kOperation> {
   static Result Call(Arguments... arguments) {
     struct Guard {
-      Guard() {
-        ++running;
-        tests_allocate = false;
-      }
-      ~Guard() { tests_allocate = --running == 0; }
+      Guard() { ++running; }
+      ~Guard() { --running; }
     } guard;
     if constexpr (std::is_void_v<Result>) {
       (plug_in->*kOperation)(std::forward<Arguments>(arguments)...);
@@ -139,6 +138,14 @@ void* AllocatePinned(std::size_t bytes) {
   void* const memory = pinned_memory.Allocate(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
+}
+
+// Between any two of pinned, device and stack memory. An operation that copies its result to the host has launched it
+// on a stream of its own.
+void Copy(void* to, const void* from, std::size_t bytes) {
+  Check(synchronize(), "cudaDeviceSynchronize");
+  constexpr int kDefault = 4;  // cudaMemcpyDefault
+  Check(memcpy_of_cuda(to, from, bytes, kDefault), "cudaMemcpy");
 }
 
 template <typename Function>
@@ -162,6 +169,7 @@ void UseDevice() {
   SPOTLIGHT_REQUIRE(library != nullptr, "the plug-in");
   error_text = Symbol<ErrorText>(library, "cudaGetErrorString");
   synchronize = Symbol<Synchronize>(library, "cudaDeviceSynchronize");
+  memcpy_of_cuda = Symbol<Memcpy>(library, "cudaMemcpy");
   void* memory = nullptr;
   constexpr unsigned kMapped = 2;  // cudaHostAllocMapped: with unified addresses the device's are the host's
   Check(Symbol<int(void**, std::size_t, unsigned)>(library, "cudaHostAlloc")(&memory, PinnedMemory::kBytes, kMapped),
@@ -176,10 +184,12 @@ void UseDevice() {
 #undef SPOTLIGHT_OPERATION
     operations.AllocateMemory = &AllocatePinned;
     operations.FreeMemory = &Release;
+    operations.CopyIn = &Copy;
+    operations.CopyOut = &Copy;
     return operations;
   }();
   UseOperations(kOperations);
-  tests_allocate = true;
+  uses_device = true;
 }
 
 int EndTests(int code) {

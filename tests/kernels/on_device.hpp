@@ -1,5 +1,5 @@
-// The plug-in for tests that pass the host's memory to kernels: what the calling thread allocates from then on, by
-// new and by kernels/memory.hpp, is pinned memory, which the device reads and writes where it lies, and every operation
+// The plug-in for tests that pass the host's memory to kernels: what is allocated from then on, by new and by
+// kernels/memory.hpp, is pinned memory, which the device reads and writes where it lies, and every operation
 // is complete when it returns. So the same tests run on a GPU, unchanged. What lies on the stack no kernel can read.
 #pragma once
 
