@@ -90,6 +90,8 @@ class Peer:
     def row(self, mode, how, attention, side):
         row = {"mode": mode, "how": how, "attention": attention, "pixels": 16 * side, "layers": self.options.layers}
         try:
+            if self.cuda:
+                self.torch.cuda.reset_peak_memory_stats()
             times = self.measure(mode, side, self.options.repeats)
         except Exception as error:
             return {**row, "error": str(error)[:500]}

@@ -81,7 +81,8 @@ class Script(Folder):
         self.assertEqual(found["passes"][0], "passed")
         self.assertEqual(found["goldens_fp32"][0], "failed")
         self.assertIn("its time was over", found["goldens_fp32"][1])
-        self.assertIn("cannot list its tests: exit code -11", (self.folder / "gpu_check.md").read_text(encoding="utf-8"))
+        text = (self.folder / "gpu_check.md").read_text(encoding="utf-8")
+        self.assertIn("cannot list its tests: exit code -11", text)
         self.assertEqual(found["model"], ("skipped", "no time was left"))
 
     def test_an_interrupted_one_leaves_no_process(self):
