@@ -8,13 +8,10 @@
 #include <type_traits>
 
 #include "base/bfloat16.hpp"
+#include "base/element_type.hpp"
 #include "base/error.hpp"
 
 namespace spotlight {
-
-enum class ElementType : std::uint8_t { kFp32, kBf16 };
-
-constexpr std::int64_t SizeOf(ElementType type) { return type == ElementType::kFp32 ? 4 : 2; }
 
 template <typename T>
 inline constexpr ElementType kElementOf =

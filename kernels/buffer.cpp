@@ -79,5 +79,6 @@ void BasicBuffer<T>::Free::operator()(T* pointer) const {
 
 template class BasicBuffer<float>;
 template class BasicBuffer<Bfloat16>;
+template class BasicBuffer<std::byte>;
 
 }  // namespace spotlight

@@ -52,6 +52,27 @@ class BasicBuffer {
 
 using Buffer = BasicBuffer<float>;
 using Bfloat16Buffer = BasicBuffer<Bfloat16>;
+using ByteBuffer = BasicBuffer<std::byte>;
+
+// Memory of its own for activations, whose type is chosen together with their number. Contents are undefined after
+// Resize, which keeps the memory if it is large enough.
+class ActivationBuffer {
+ public:
+  void Resize(ElementType type, std::int64_t size) {
+    bytes_.Resize(size * SizeOf(type));
+    type_ = type;
+    size_ = size;
+  }
+
+  Activations data() { return {bytes_.data(), type_}; }
+  ConstActivations data() const { return {bytes_.data(), type_}; }
+  std::int64_t size() const { return size_; }
+
+ private:
+  ByteBuffer bytes_;
+  ElementType type_ = ElementType::kFp32;
+  std::int64_t size_ = 0;
+};
 
 // `values` are `width` for each row: those of the samples `kept`, in ascending order, move to the front.
 void KeepRows(Activations values, const TokenRows& rows, std::int64_t width, std::span<const std::int64_t> kept);

@@ -101,7 +101,9 @@ void UnpackLatents(std::int64_t batch, std::int64_t channels, std::int64_t h, st
   ActiveOperations().UnpackLatents(batch, channels, h, w, packed, latents);
 }
 
-void Gemm(const GemmShape& shape, const float* a, const float* b, float* c) { ActiveOperations().Gemm(shape, a, b, c); }
+void Gemm(const GemmShape& shape, ConstActivations a, ConstActivations b, Activations c) {
+  ActiveOperations().Gemm(shape, a, b, c);
+}
 
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,
                    WeightMatrix weight, const float* bias, Activations y, std::int64_t ldy) {

@@ -7,7 +7,8 @@
 namespace spotlight {
 
 // Hash of the bits of a small fixed computation: noise, matrix products forward and backward, attention, norms,
-// activations. Equal on machines whose results agree; takes milliseconds. After StartKernels.
+// activations; where the back end has them, also of activations in bfloat16. Equal on machines whose results agree;
+// takes milliseconds. After StartKernels.
 std::uint64_t ArithmeticFingerprint();
 
 }  // namespace spotlight

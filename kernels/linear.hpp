@@ -4,8 +4,10 @@
 // row depends on its own input row only: bits do not change with the number of rows in the call. Where A is transposed
 // (LinearBackwardWeight) every result is a sum over all rows of the call, in an order that the shape alone decides.
 // kernels/linear_test and threads_test check both on the machine at hand.
-// fp32 with fp32 accumulation. CPU back end: oneDNN. Weights may be stored in bfloat16; they are widened, panel by
-// panel, to fp32 and everything else is fp32: the result has no other error than that of the stored weights.
+// Sums are fp32. CPU back end: oneDNN, fp32 operands and results. Weights may be stored in bfloat16; they are widened,
+// panel by panel, to fp32 and everything else is fp32: the result has no other error than that of the stored weights.
+// A back end that computes from bfloat16 rounds both operands to it if one of them or the result is; what is added to a
+// bfloat16 result, it is read, added to in fp32 and rounded once more.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,7 @@ struct GemmShape {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   bool accumulate = false;
 };
-void Gemm(const GemmShape& shape, const float* a, const float* b, float* c);
+void Gemm(const GemmShape& shape, ConstActivations a, ConstActivations b, Activations c);
 
 // A weight matrix [out, in] as it is stored: one of the two is set.
 struct WeightMatrix {

@@ -2,7 +2,8 @@
 //
 // Numbers: fp32 operands and results give an fp32 product, not TF32. Where one operand or the result is bf16, so are
 // both operands: an fp32 one is rounded into scratch memory first (latents, text embeddings, adapters), and so is the
-// bias if y is bf16, because cuBLASLt takes it in y's type only.
+// bias if y is bf16, because cuBLASLt takes it in y's type only. What is added to a bf16 result is rounded with it once
+// more.
 //
 // Bits: cuBLASLt's heuristic is asked once for each shape, and what it chose (kernel, tile, stages, cluster, split of
 // the sum) is kept. It is asked for kPlannedRows rows whatever the call has, and without a split of the sum, so every
@@ -227,18 +228,14 @@ void AddWeightGradient(std::int64_t rows, std::int64_t in, std::int64_t m, Const
 
 }  // namespace
 
-void Gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
+void Gemm(const GemmShape& shape, ConstActivations a, ConstActivations b, Activations c) {
   if (shape.m == 0 || shape.n == 0) return;
   const std::int64_t planned = shape.transpose_a ? shape.m : kPlannedRows;
-  const auto [workspace] = ScratchPieces<1>({kWorkspace});
-  Multiply({.shape = shape,
-            .a = a,
-            .b = b,
-            .bias = {},
-            .c = c,
-            .planned_m = planned,
-            .most_m = shape.transpose_a ? shape.m : kMostRows},
-           workspace);
+  const std::int64_t most = shape.transpose_a ? shape.m : kMostRows;
+  RoundAndMultiply({.shape = shape, .a = {}, .b = {}, .bias = {}, .c = c, .planned_m = planned, .most_m = most},
+                   {a, shape.transpose_a ? shape.k : shape.m, shape.transpose_a ? shape.m : shape.k, shape.lda},
+                   {b, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n, shape.ldb},
+                   nullptr);
 }
 
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,

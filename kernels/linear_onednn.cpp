@@ -251,7 +251,9 @@ GemmShape WeightGradient(std::int64_t rows, std::int64_t in, std::int64_t out, s
 
 }  // namespace
 
-void Gemm(const GemmShape& shape, const float* a, const float* b, float* c) { Multiply(shape, a, b, nullptr, c); }
+void Gemm(const GemmShape& shape, ConstActivations a, ConstActivations b, Activations c) {
+  Multiply(shape, a.As<float>(), b.As<float>(), nullptr, c.As<float>());
+}
 
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations from, std::int64_t ldx,
                    WeightMatrix weight, const float* bias, Activations to, std::int64_t ldy) {

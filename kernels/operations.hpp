@@ -25,6 +25,7 @@ namespace spotlight {
 struct Operations {
   const char* name;
   bool host_memory;  // memory.hpp gives the host's: what lies there may be read and written without copies
+  bool bf16;         // computes from activations that are stored in bfloat16, too (kernels/activations.hpp)
 #define SPOTLIGHT_OPERATION(Name) decltype(&spotlight::Name) Name;
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

@@ -6,6 +6,7 @@ const Operations& KokkosOperations() {
   static constexpr Operations kOperations{
       .name = "kokkos",
       .host_memory = true,
+      .bf16 = false,
 #define SPOTLIGHT_OPERATION(Name) .Name = &kokkos::Name,
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

@@ -49,6 +49,7 @@ extern "C" const spotlight::Operations& SpotlightCudaBackEnd(const spotlight::Ba
   static constexpr spotlight::Operations kOperations{
       .name = "cuda",
       .host_memory = false,
+      .bf16 = true,
 #define SPOTLIGHT_OPERATION(Name) .Name = &spotlight::cuda::Name,
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

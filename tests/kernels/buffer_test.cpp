@@ -6,9 +6,11 @@
 #include <bit>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "kernels/block_copy.hpp"
+#include "kernels/memory.hpp"
 #include "tests/kernels/check.hpp"
 
 namespace spotlight {
@@ -43,6 +45,24 @@ TEST(Buffer, HoldsBfloat16) {
   std::vector<Bfloat16> values(3);
   buffer.CopyToHost(values);
   EXPECT_EQ(values, (std::vector<Bfloat16>{{0}, {0x3fc0}, {0}}));
+}
+
+TEST(Buffer, ActivationsTakeTheTypeThatTheyAreResizedTo) {
+  ActivationBuffer buffer;
+  EXPECT_FALSE(buffer.data());
+  buffer.Resize(ElementType::kFp32, 3);
+  EXPECT_EQ(buffer.data().type, ElementType::kFp32);
+  void* const memory = buffer.data().data;
+  buffer.Resize(ElementType::kBf16, 5);
+  EXPECT_EQ(buffer.size(), 5);
+  EXPECT_EQ(buffer.data().type, ElementType::kBf16);
+  EXPECT_EQ(std::as_const(buffer).data().type, ElementType::kBf16);
+  EXPECT_EQ(buffer.data().data, memory) << "it is large enough";
+  const std::vector<Bfloat16> host{{1}, {2}, {3}, {4}, {5}};
+  CopyIn(buffer.data().data, host.data(), 10);
+  std::vector<Bfloat16> end(2);
+  CopyOut(end.data(), (buffer.data() + 3).data, 4);
+  EXPECT_EQ(end, (std::vector<Bfloat16>{{4}, {5}}));
 }
 
 TEST(Buffer, ViewsMemoryThatOthersOwn) {

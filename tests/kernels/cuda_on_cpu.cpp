@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "kernels/operations_cuda.hpp"
 #include "kernels/runtime.hpp"
+#include "tests/kernels/linear_on_cpu.hpp"
 #include "tests/kernels/on_device.hpp"
 
 namespace spotlight {
@@ -13,9 +14,15 @@ const Operations& CudaOnCpuOperations() {
   static const Operations kOperations = [] {
     Operations operations = KokkosOperations();
     operations.name = "cuda_on_cpu";
+    operations.bf16 = true;
 #define SPOTLIGHT_OPERATION(Name) operations.Name = &cuda::Name;
 #include "kernels/cuda/own_operations.inc"
 #undef SPOTLIGHT_OPERATION
+    operations.Gemm = &linear_on_cpu::Gemm;
+    operations.LinearForward = &linear_on_cpu::LinearForward;
+    operations.LinearBackwardInput = &linear_on_cpu::LinearBackwardInput;
+    operations.LinearBackwardWeight = &linear_on_cpu::LinearBackwardWeight;
+    operations.LinearBackwardWeightInSlices = &linear_on_cpu::LinearBackwardWeightInSlices;
     return operations;
   }();
   return kOperations;

@@ -1,6 +1,6 @@
-// Back ends of the test programs: Kokkos, the CUDA back end's own kernels run on the CPU by the emulation
-// (kernels/cuda/launch.hpp; what the plug-in leaves to cuBLASLt and cuDNN is Kokkos' there), and the plug-in on a GPU
-// (tests/kernels/on_device.hpp).
+// Back ends of the test programs: Kokkos; the CUDA back end's own kernels run on the CPU by the emulation
+// (kernels/cuda/launch.hpp), where what the plug-in leaves to cuBLASLt has its roundings (linear_on_cpu.hpp) and
+// convolutions are Kokkos'; and the plug-in on a GPU (tests/kernels/on_device.hpp).
 #pragma once
 
 #include <gtest/gtest.h>
