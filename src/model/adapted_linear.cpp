@@ -6,7 +6,7 @@
 namespace spotlight {
 
 void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows,
-                               const float* x, float* y) {
+                               ConstActivations x, Activations y) {
   LinearForward(rows, layer.in, layer.out, x, layer.in, memory.matrices + layer.weight, memory.vectors + layer.bias, y,
                 layer.out);
   if (memory.adapter == nullptr) return;
@@ -28,15 +28,16 @@ void AdaptedLinearOps::Forward(const AdaptedLinear& layer, const PartMemory& mem
 }
 
 void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows,
-                                const float* x, const float* dy, float* dx, TokenShards* shards, Stream stream) {
+                                ConstActivations x, ConstActivations dy, Activations dx, TokenShards* shards,
+                                Stream stream) {
   if (memory.trains_base()) BaseGradient(layer, memory, rows, x, dy, shards, stream);
-  if (dx != nullptr) {
+  if (dx) {
     LinearBackwardInput(rows, layer.in, layer.out, dy, layer.out, memory.matrices + layer.weight, dx, layer.in, false);
   }
   if (memory.adapter == nullptr) return;
   for (const AdapterSlice& slice : layer.adapters) {
     const Index r = slice.rank;
-    const float* slice_dy = dy + slice.first;
+    const ConstActivations slice_dy = dy + slice.first;
     low_grad_.Resize(rows * r);
     LinearBackwardInput(rows, r, slice.out, slice_dy, layer.out, {.fp32 = memory.adapter + slice.b}, low_grad_.data(),
                         r, false);
@@ -47,21 +48,21 @@ void AdaptedLinearOps::Backward(const AdaptedLinear& layer, const PartMemory& me
       Scale(rows * r, lora_scale, low_.data());
       AdapterGradient(layer, slice, memory.adapter_gradient, rows, x, slice_dy, shards, stream);
     }
-    if (dx != nullptr) {
+    if (dx) {
       Gemm({.m = rows, .n = layer.in, .k = r, .lda = r, .ldb = layer.in, .ldc = layer.in, .accumulate = true},
            low_grad_.data(), memory.adapter + slice.a, dx);
     }
   }
 }
 
-void AdaptedLinearOps::BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows, const float* x,
-                                    const float* dy, TokenShards* shards, Stream stream) {
+void AdaptedLinearOps::BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows,
+                                    ConstActivations x, ConstActivations dy, TokenShards* shards, Stream stream) {
   WorkShare share;
   if (shards != nullptr && shards->ranks() > 1) {
     share = {shards->index(), shards->ranks()};
     rows = shards->all_rows(stream).rows();
-    all_x_.Resize(rows * layer.in);
-    all_dy_.Resize(rows * layer.out);
+    all_x_.Resize(x.type, rows * layer.in);
+    all_dy_.Resize(dy.type, rows * layer.out);
     // All outputs of dy, because the order of oneDNN's sums depends on the row strides too.
     using Kind = TokenShards::Transfer::Kind;
     shards->Exchange({{Kind::kGather, stream, layer.in, 0, x, all_x_.data()},
@@ -74,7 +75,7 @@ void AdaptedLinearOps::BaseGradient(const AdaptedLinear& layer, const PartMemory
 }
 
 void AdaptedLinearOps::AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient,
-                                       Index rows, const float* x, const float* slice_dy, TokenShards* shards,
+                                       Index rows, ConstActivations x, ConstActivations slice_dy, TokenShards* shards,
                                        Stream stream) {
   const Index r = slice.rank;
   const float *low = low_.data(), *low_grad = low_grad_.data();
@@ -88,8 +89,8 @@ void AdaptedLinearOps::AdapterGradient(const AdaptedLinear& layer, const Adapter
     first_out = shards->index() * out;
     all_low_.Resize(rows * r);
     all_low_grad_.Resize(rows * r);
-    all_x_.Resize(rows * in);
-    all_dy_.Resize(rows * out);
+    all_x_.Resize(x.type, rows * in);
+    all_dy_.Resize(slice_dy.type, rows * out);
     using Kind = TokenShards::Transfer::Kind;
     shards->Exchange({{Kind::kGather, stream, r, 0, low, all_low_.data()},
                       {Kind::kGather, stream, r, 0, low_grad, all_low_grad_.data()},

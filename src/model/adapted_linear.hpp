@@ -6,6 +6,9 @@
 // need nothing of the others. Parameter gradients are sums over all rows: each rank computes a slice of them (an
 // adapter's: of its heads; the base's: of the outputs) from all rows, in the order of one rank alone, so the bits are
 // the same; the other slices keep their values.
+//
+// x, y and their gradients are fp32 or bfloat16, each as it comes. What lies between the two low-rank products is fp32;
+// rounding is that of kernels/linear.hpp.
 #pragma once
 
 #include <vector>
@@ -33,23 +36,24 @@ struct AdaptedLinear {
 class AdaptedLinearOps {
  public:
   // x [rows, in] -> y [rows, out].
-  void Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
-               float* y);
+  void Forward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, ConstActivations x,
+               Activations y);
   // dy [rows, out] -> dx [rows, in] (overwritten; null: not wanted) and the parameter gradients. shards: of `stream`,
   // if its rows are shared out; null: this rank has all rows.
-  void Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, const float* x,
-                const float* dy, float* dx, TokenShards* shards = nullptr, Stream stream = Stream::kImage);
+  void Backward(const AdaptedLinear& layer, const PartMemory& memory, float lora_scale, Index rows, ConstActivations x,
+                ConstActivations dy, Activations dx, TokenShards* shards = nullptr, Stream stream = Stream::kImage);
 
  private:
-  void BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows, const float* x, const float* dy,
-                    TokenShards* shards, Stream stream);
+  void BaseGradient(const AdaptedLinear& layer, const PartMemory& memory, Index rows, ConstActivations x,
+                    ConstActivations dy, TokenShards* shards, Stream stream);
   void AdapterGradient(const AdaptedLinear& layer, const AdapterSlice& slice, float* gradient, Index rows,
-                       const float* x, const float* slice_dy, TokenShards* shards, Stream stream);
+                       ConstActivations x, ConstActivations slice_dy, TokenShards* shards, Stream stream);
 
-  Buffer low_;                                      // scale * x A^T [rows, r]
-  Buffer low_grad_;                                 // scale * dy B [rows, r]
-  Buffer all_low_, all_low_grad_, all_x_, all_dy_;  // of all rows; an adapter's x and dy: own features
-  Buffer a_gradient_;                               // [own inputs, r], A's gradient transposed
+  Buffer low_;                       // scale * x A^T [rows, r]
+  Buffer low_grad_;                  // scale * dy B [rows, r]
+  Buffer all_low_, all_low_grad_;    // of all rows
+  ActivationBuffer all_x_, all_dy_;  // of all rows; an adapter's: own features
+  Buffer a_gradient_;                // [own inputs, r], A's gradient transposed
 };
 
 }  // namespace spotlight

@@ -1,5 +1,6 @@
-// The Qwen-Image diffusion transformer (QwenImageTransformer2DModel of diffusers 0.42), forward and backward. Computed
-// in fp32, from weights that may be stored in bfloat16.
+// The Qwen-Image diffusion transformer (QwenImageTransformer2DModel of diffusers 0.42), forward and backward, from
+// weights that may be stored in bfloat16. What flows through the branches of the blocks is fp32 or bfloat16
+// (kernels/activations.hpp); the streams that they are added to, inputs and outputs, and sums are always fp32.
 //
 // Letters: B batch, T_b text tokens of sample b, S image tokens, d width (heads * head size), U distinct noise
 // levels of the batch, L blocks. Rows of a stream are the tokens of all samples, one sample after the other, without
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/sequence_group.hpp"
+#include "kernels/activations.hpp"
 #include "model/dit_layout.hpp"
 #include "model/rope.hpp"
 #include "model/step_cache.hpp"
@@ -56,7 +58,8 @@ struct DitActivations;  // model/dit_activations.hpp
 // Runs passes over one layout; owns the activations, which are reused between calls, whatever the group.
 class Dit {
  public:
-  explicit Dit(std::shared_ptr<const DitLayout> layout);
+  // activations: how those of the branches are stored; one that the active back end computes from.
+  explicit Dit(std::shared_ptr<const DitLayout> layout, ElementType activations = ElementType::kFp32);
   ~Dit();
   Dit(Dit&&) noexcept;
 

@@ -1,6 +1,6 @@
 // Everything a pass of the transformer leaves behind: what Backward reads and parity tests look at.
 // Letters as in model/dit.hpp; X stands for the rows of the image or text stream that this rank holds. Attention arrays
-// hold all tokens of this rank's heads, H' = H / P of a group of P.
+// hold all tokens of this rank's heads, H' = H / P of a group of P. ActivationBuffers are of the pass' element type.
 #pragma once
 
 #include <vector>
@@ -23,23 +23,23 @@ inline Modulation ModulationPart(const float* table, Index which, Index d, const
 }
 
 struct StreamActivations {
-  Buffer modulation_values;           // [U, 6d], unless a table has them
-  const float* modulation = nullptr;  // [rows of level_index, 6d]
-  Buffer input, middle;               // [X, d] before the block, and after its attention
-  Buffer mean1, rstd1, mean2, rstd2;  // [X]
-  Buffer normed1, normed2;            // [X, d] modulated LayerNorms
-  Buffer qkv;                         // [X, 3d]
-  Buffer attention;                   // [X, d] before the output projection
-  Buffer attention_heads;             // [all rows, d / P] the same before the exchange; in a group only
-  Buffer attention_out;               // [X, d] after it, before the gate
-  Buffer mlp_hidden, mlp_act;         // [X, 4d] before and after GELU
-  Buffer mlp_out;                     // [X, d] before the gate
+  Buffer modulation_values;              // [U, 6d], unless a table has them
+  const float* modulation = nullptr;     // [rows of level_index, 6d]
+  Buffer input, middle;                  // [X, d] before the block, and after its attention
+  Buffer mean1, rstd1, mean2, rstd2;     // [X]
+  ActivationBuffer normed1, normed2;     // [X, d] modulated LayerNorms
+  ActivationBuffer qkv;                  // [X, 3d]
+  ActivationBuffer attention;            // [X, d] before the output projection
+  ActivationBuffer attention_heads;      // [all rows, d / P] the same before the exchange; in a group only
+  ActivationBuffer attention_out;        // [X, d] after it, before the gate
+  ActivationBuffer mlp_hidden, mlp_act;  // [X, 4d] before and after GELU
+  ActivationBuffer mlp_out;              // [X, d] before the gate
 };
 
 struct BlockActivations {
   StreamActivations image, text;
-  Buffer q, k, v;  // attention layout, after norm and rope
-  Buffer lse;      // attention layout with D = 1
+  ActivationBuffer q, k, v;  // attention layout, after norm and rope
+  Buffer lse;                // attention layout with D = 1
 };
 
 // The text and image streams' rope tables in kernel memory.
@@ -50,34 +50,38 @@ struct RopeBuffers {
 };
 
 struct DitActivations {
+  explicit DitActivations(ElementType element) : type(element) {}
+
+  const ElementType type;
   DitOptions options;
   TokenShards shards;
   RopeBuffers rope;
   std::vector<int> level_index;  // [B] rows of the modulation arrays
   TimeEmbedding time;
-  Buffer text_normed, text_rstd;                  // [X, text width], [X]
+  ActivationBuffer text_normed;                   // [X, text width]
+  Buffer text_rstd;                               // [X]
   Buffer image, text;                             // [X, d] the running streams
   std::vector<BlockActivations> blocks;           // one per block with keep and no recompute, else one for all
   std::vector<Buffer> image_inputs, text_inputs;  // with recompute: [X, d] per block
   Buffer final_modulation_values;                 // [U, 2d], unless a table has them
   const float* final_modulation = nullptr;        // [rows of level_index, 2d]
   Buffer final_mean, final_rstd;                  // [image rows]
-  Buffer normed_out;                              // [image rows, d]
+  ActivationBuffer normed_out;                    // [image rows, d]
 
   // Scratch of a group's exchanges: q, k, v of own tokens, and their gradients.
-  Buffer own_q, own_k, own_v;
-  Buffer dattention_image_heads, dattention_text_heads;  // [all rows, d / P]
+  ActivationBuffer own_q, own_k, own_v;
+  ActivationBuffer dattention_image_heads, dattention_text_heads;  // [all rows, d / P]
 
   // Backward's scratch.
   Buffer dimage, dtext;                        // [X, d] gradients of the running streams
-  Buffer dtemb_act;                            // [U, d]
+  Buffer dtemb_act, dtemb_part;                // [U, d] the sum over all layers that read it, and one layer's
   Buffer dfinal_modulation;                    // [U, 2d]
   Buffer dmodulation_image, dmodulation_text;  // [U, 6d]
-  Buffer dq, dk, dv;
-  Buffer dbranch, dnormed;  // [larger X, d]
-  Buffer dhidden;           // [larger X, 4d]
-  Buffer dqkv;              // [larger X, 3d]
-  Buffer dattention_image, dattention_text;
+  ActivationBuffer dq, dk, dv;
+  ActivationBuffer dbranch, dnormed;  // [larger X, d]
+  ActivationBuffer dhidden;           // [larger X, 4d]
+  ActivationBuffer dqkv;              // [larger X, 3d]
+  ActivationBuffer dattention_image, dattention_text;
   AdaptedLinearOps linear;
   TokenSums sums;
 

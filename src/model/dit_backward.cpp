@@ -33,12 +33,13 @@ void Dit::Backward(Parameters& parameters, const DitInput& input, const float* d
   act.dtext.Zero();
   act.dtemb_act.Resize(levels * d);
   act.dtemb_act.Zero();
-  act.dbranch.Resize(std::max(most_rows, levels) * d);
-  act.dnormed.Resize(most_rows * d);
-  act.dhidden.Resize(most_rows * 4 * d);
-  act.dqkv.Resize(most_rows * 3 * d);
-  act.dattention_image.Resize(rows * d);
-  act.dattention_text.Resize(text_rows * d);
+  act.dtemb_part.Resize(levels * d);
+  act.dbranch.Resize(act.type, most_rows * d);
+  act.dnormed.Resize(act.type, most_rows * d);
+  act.dhidden.Resize(act.type, most_rows * 4 * d);
+  act.dqkv.Resize(act.type, most_rows * 3 * d);
+  act.dattention_image.Resize(act.type, rows * d);
+  act.dattention_text.Resize(act.type, text_rows * d);
 
   const PartMemory stem = parameters.Use(DitLayout::kStem);
   const bool base_wanted = stem.trains_base();
@@ -73,26 +74,27 @@ void Dit::KeepSamples(const DitInput& input, const std::vector<Index>& kept) {
   std::vector<Index> text_tokens, joint_tokens;
   for (Index b = 0; b < input.batch(); ++b) joint_tokens.push_back(all_text.tokens(b) + all_image.tokens(b));
   const TokenRowTable joint(joint_tokens);
-  const auto keep = [&](const TokenRows& rows, std::initializer_list<Buffer*> buffers) {
-    for (Buffer* buffer : buffers) {
-      if (buffer->size() > 0 && rows.rows() > 0) KeepRows(buffer->data(), rows, buffer->size() / rows.rows(), kept);
-    }
+  const auto keep = [&](const TokenRows& rows, const auto&... buffers) {
+    const auto keep_one = [&](auto& buffer) {
+      if (buffer.size() > 0 && rows.rows() > 0) KeepRows(buffer.data(), rows, buffer.size() / rows.rows(), kept);
+    };
+    (keep_one(*buffers), ...);
   };
   const auto keep_stream = [&](StreamActivations& s, Stream stream) {
-    keep(act.shards.rows(stream), {&s.input, &s.middle, &s.mean1, &s.rstd1, &s.mean2, &s.rstd2, &s.normed1, &s.normed2,
-                                   &s.qkv, &s.attention, &s.attention_out, &s.mlp_hidden, &s.mlp_act, &s.mlp_out});
-    keep(act.shards.all_rows(stream), {&s.attention_heads});
+    keep(act.shards.rows(stream), &s.input, &s.middle, &s.mean1, &s.rstd1, &s.mean2, &s.rstd2, &s.normed1, &s.normed2,
+         &s.qkv, &s.attention, &s.attention_out, &s.mlp_hidden, &s.mlp_act, &s.mlp_out);
+    keep(act.shards.all_rows(stream), &s.attention_heads);
   };
   for (BlockActivations& block : act.blocks) {
     keep_stream(block.text, Stream::kText);
     keep_stream(block.image, Stream::kImage);
-    keep(joint.view(), {&block.q, &block.k, &block.v, &block.lse});
+    keep(joint.view(), &block.q, &block.k, &block.v, &block.lse);
   }
   const TokenRows text = act.shards.rows(Stream::kText), image = act.shards.rows(Stream::kImage);
-  for (Buffer& block_input : act.text_inputs) keep(text, {&block_input});
-  for (Buffer& block_input : act.image_inputs) keep(image, {&block_input});
-  keep(text, {&act.text_normed, &act.text_rstd});
-  keep(image, {&act.image, &act.final_mean, &act.final_rstd, &act.normed_out});
+  for (Buffer& block_input : act.text_inputs) keep(text, &block_input);
+  for (Buffer& block_input : act.image_inputs) keep(image, &block_input);
+  keep(text, &act.text_normed, &act.text_rstd);
+  keep(image, &act.image, &act.final_mean, &act.final_rstd, &act.normed_out);
   for (std::size_t i = 0; i < kept.size(); ++i) {
     act.level_index[i] = act.level_index[static_cast<std::size_t>(kept[i])];
     text_tokens.push_back(input.text_tokens[static_cast<std::size_t>(kept[i])]);
@@ -117,14 +119,15 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
     buffer->Resize(levels * 6 * d);
     buffer->Zero();
   }
-  const auto linear = [&](const AdaptedLinear& layer, const Buffer& x, const Buffer& dy, float* dx, Stream stream) {
+  const auto linear = [&](const AdaptedLinear& layer, const ActivationBuffer& x, const ActivationBuffer& dy,
+                          Activations dx, Stream stream) {
     act.linear.Backward(layer, memory, parameters.lora_scale, act.shards.rows(stream).rows(), x.data(), dy.data(), dx,
                         &act.shards, stream);
   };
 
   // MLP branch, then the gate and the output projection of attention.
   const auto after_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
-                                   Buffer& dattention, Stream stream) {
+                                   ActivationBuffer& dattention, Stream stream) {
     act.sums.GatedResidual(act.shards, stream, d, ModulationPart(s.modulation, 5, d, index), s.mlp_out.data(),
                            dx.data(), act.dbranch.data(), GradientPart(dmodulation, 5, d, index, base_wanted));
     linear(layers.mlp_down, s.mlp_act, act.dbranch, act.dhidden.data(), stream);
@@ -147,7 +150,9 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
   if (base_wanted) act.sums.CollectHeads(act.shards, d, act.dq.data(), act.dk.data());
 
   // q/k/v projection and LN1.
-  const Buffer &dq = alone ? act.dq : act.own_q, &dk = alone ? act.dk : act.own_k, &dv = alone ? act.dv : act.own_v;
+  const ActivationBuffer& dq = alone ? act.dq : act.own_q;
+  const ActivationBuffer& dk = alone ? act.dk : act.own_k;
+  const ActivationBuffer& dv = alone ? act.dv : act.own_v;
   const auto before_attention = [&](const StreamLayout& layers, StreamActivations& s, Buffer& dx, Buffer& dmodulation,
                                     Stream stream, const Buffer& cos, const Buffer& sin) {
     float* dnorm_q = base_wanted ? memory.vectors_gradient + layers.norm_q : nullptr;
@@ -176,8 +181,8 @@ void Dit::BackwardBlock(int block_index, Parameters& parameters, const DitInput&
          {std::pair(&layout.image, &act.dmodulation_image), std::pair(&layout.text, &act.dmodulation_text)}) {
       if (act.shards.index() > 0) break;  // rank 0 has the sums over tokens, the others zeros
       act.linear.Backward(stream->modulation, modulation, 0, levels, act.time.temb_act.data(), gradient->data(),
-                          act.dbranch.data());
-      Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
+                          act.dtemb_part.data());
+      Axpy(levels * d, 1.0f, act.dtemb_part.data(), act.dtemb_act.data());
     }
   }
   parameters.GradientDone(layout_->modulation_part(block_index));
@@ -193,16 +198,18 @@ void Dit::AttentionGradient(int block_index, const DitInput& input) {
   const TokenRows text = act.shards.all_rows(Stream::kText), image = act.shards.all_rows(Stream::kImage);
   const bool text_used = TextBranchUsed(block_index);
   const AttentionShape shape{text, image, own_width / head, head};
-  for (Buffer* buffer : {&act.dq, &act.dk, &act.dv}) buffer->Resize((text.rows() + image.rows()) * own_width);
+  for (ActivationBuffer* buffer : {&act.dq, &act.dk, &act.dv}) {
+    buffer->Resize(act.type, (text.rows() + image.rows()) * own_width);
+  }
   if (ranks == 1) {
     AttentionBackward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
                       block.text.attention.data(), block.image.attention.data(), block.lse.data(),
-                      text_used ? act.dattention_text.data() : nullptr, act.dattention_image.data(), act.dq.data(),
-                      act.dk.data(), act.dv.data());
+                      text_used ? act.dattention_text.data() : Activations(), act.dattention_image.data(),
+                      act.dq.data(), act.dk.data(), act.dv.data());
     return;
   }
-  act.dattention_image_heads.Resize(image.rows() * own_width);
-  act.dattention_text_heads.Resize(text.rows() * own_width);
+  act.dattention_image_heads.Resize(act.type, image.rows() * own_width);
+  act.dattention_text_heads.Resize(act.type, text.rows() * own_width);
   std::vector<TokenShards::Transfer> to_heads{
       {Kind::kFeatures, Stream::kImage, d, 0, act.dattention_image.data(), act.dattention_image_heads.data()}};
   if (text_used) {
@@ -212,10 +219,10 @@ void Dit::AttentionGradient(int block_index, const DitInput& input) {
   act.shards.Exchange(to_heads);
   AttentionBackward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
                     block.text.attention_heads.data(), block.image.attention_heads.data(), block.lse.data(),
-                    text_used ? act.dattention_text_heads.data() : nullptr, act.dattention_image_heads.data(),
+                    text_used ? act.dattention_text_heads.data() : Activations(), act.dattention_image_heads.data(),
                     act.dq.data(), act.dk.data(), act.dv.data());
-  for (Buffer* buffer : {&act.own_q, &act.own_k, &act.own_v}) {
-    buffer->Resize((act.shards.rows(Stream::kText).rows() + act.shards.rows(Stream::kImage).rows()) * d);
+  for (ActivationBuffer* buffer : {&act.own_q, &act.own_k, &act.own_v}) {
+    buffer->Resize(act.type, (act.shards.rows(Stream::kText).rows() + act.shards.rows(Stream::kImage).rows()) * d);
   }
   act.shards.ExchangeBack({{.kind = Kind::kHeads, .width = d, .from = act.dq.data(), .to = act.own_q.data()},
                            {.kind = Kind::kHeads, .width = d, .from = act.dk.data(), .to = act.own_k.data()},
@@ -236,7 +243,8 @@ void Dit::BackwardEmbedding(Parameters& parameters, const DitInput& input, const
   }
   if (base_wanted || input_gradients.text != nullptr) {
     SPOTLIGHT_REQUIRE(input.text != nullptr || text_rows == 0, "gradients of a projected text");
-    Buffer dtext_normed(text_rows * config.joint_attention_dim);
+    ActivationBuffer dtext_normed;
+    dtext_normed.Resize(act.type, text_rows * config.joint_attention_dim);
     act.linear.Backward(layout_->text_in, stem, 0, text_rows, act.text_normed.data(), act.dtext.data(),
                         dtext_normed.data(), &act.shards, Stream::kText);
     act.sums.RmsNorm(act.shards, Stream::kText, config.joint_attention_dim, input.text,
@@ -248,10 +256,9 @@ void Dit::BackwardEmbedding(Parameters& parameters, const DitInput& input, const
   if (base_wanted) {
     const PartMemory time = parameters.Use(layout_->time_part());
     TimeEmbedding& embedding = act.time;
-    // dbranch and dnormed are free by now.
     act.linear.Backward(layout_->norm_out, time, 0, levels, embedding.temb_act.data(), act.dfinal_modulation.data(),
-                        act.dbranch.data());
-    Axpy(levels * d, 1.0f, act.dbranch.data(), act.dtemb_act.data());
+                        act.dtemb_part.data());
+    Axpy(levels * d, 1.0f, act.dtemb_part.data(), act.dtemb_act.data());
     Buffer dtemb(levels * d), dtime_act(levels * d), dtime_hidden(levels * d);
     dtemb.Zero();
     dtime_hidden.Zero();

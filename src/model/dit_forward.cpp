@@ -38,8 +38,8 @@ Index DitInput::image_tokens() const {
   return tokens;
 }
 
-Dit::Dit(std::shared_ptr<const DitLayout> layout)
-    : layout_(std::move(layout)), activations_(std::make_unique<DitActivations>()) {}
+Dit::Dit(std::shared_ptr<const DitLayout> layout, ElementType activations)
+    : layout_(std::move(layout)), activations_(std::make_unique<DitActivations>(activations)) {}
 Dit::~Dit() = default;
 Dit::Dit(Dit&&) noexcept = default;
 
@@ -51,7 +51,7 @@ void Dit::ProjectText(Parameters& parameters, Index rows, const float* text, flo
   const Index width = layout_->config().joint_attention_dim;
   DitActivations& act = *activations_;
   const PartMemory stem = parameters.Use(DitLayout::kStem);
-  act.text_normed.Resize(rows * width);
+  act.text_normed.Resize(act.type, rows * width);
   act.text_rstd.Resize(rows);
   RmsNormForward(rows, width, kNormEps, text, stem.vectors + layout_->text_norm, act.text_normed.data(),
                  act.text_rstd.data());
@@ -78,7 +78,7 @@ void Dit::Forward(Parameters& parameters, const DitInput& input, const DitOption
   const TokenRows images = act.shards.rows(Stream::kImage);
   const Index rows = images.rows();
   for (Buffer* buffer : {&act.final_mean, &act.final_rstd}) buffer->Resize(rows);
-  act.normed_out.Resize(rows * d);
+  act.normed_out.Resize(act.type, rows * d);
   // Here the scale comes first, unlike in the blocks.
   LayerNormModulateForward(images, d, kNormEps, act.image.data(),
                            {act.final_modulation + d, 2 * d, act.level_index.data()},
@@ -226,20 +226,22 @@ void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& 
   BlockModulation(block_index, parameters, static_cast<Index>(input.levels.size()));
   const PartMemory memory = parameters.Use(layout_->block_part(block_index));
   const float lora_scale = parameters.lora_scale;
-  const auto linear = [&](const AdaptedLinear& layer, Index rows, const Buffer& x, Buffer& y) {
+  const auto linear = [&](const AdaptedLinear& layer, Index rows, const ActivationBuffer& x, ActivationBuffer& y) {
     act.linear.Forward(layer, memory, lora_scale, rows, x.data(), y.data());
   };
 
   // LN1, modulation, q/k/v with norm and rope into attention layout.
-  Buffer &q = alone ? block.q : act.own_q, &k = alone ? block.k : act.own_k, &v = alone ? block.v : act.own_v;
-  for (Buffer* buffer : {&q, &k, &v}) buffer->Resize((text.rows() + image.rows()) * d);
+  ActivationBuffer& q = alone ? block.q : act.own_q;
+  ActivationBuffer& k = alone ? block.k : act.own_k;
+  ActivationBuffer& v = alone ? block.v : act.own_v;
+  for (ActivationBuffer* buffer : {&q, &k, &v}) buffer->Resize(act.type, (text.rows() + image.rows()) * d);
   const auto before_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x, Stream which,
                                     const Buffer& cos, const Buffer& sin) {
     const TokenRows tokens = which == Stream::kText ? text : image;
     const Index rows = tokens.rows();
     for (Buffer* buffer : {&s.mean1, &s.rstd1}) buffer->Resize(rows);
-    s.normed1.Resize(rows * d);
-    s.qkv.Resize(rows * 3 * d);
+    s.normed1.Resize(act.type, rows * d);
+    s.qkv.Resize(act.type, rows * 3 * d);
     if (act.options.keep) {
       s.input.Resize(rows * d);
       CopyFloats(x.data(), s.input.data(), rows * d);
@@ -261,23 +263,21 @@ void Dit::ForwardBlock(int block_index, Parameters& parameters, const DitInput& 
   const auto after_attention = [&](const StreamLayout& stream, StreamActivations& s, Buffer& x,
                                    const TokenRows& tokens) {
     const Index rows = tokens.rows();
-    for (Buffer* buffer : {&s.attention_out, &s.normed2, &s.mlp_out}) buffer->Resize(rows * d);
+    for (ActivationBuffer* buffer : {&s.attention_out, &s.normed2, &s.mlp_out}) buffer->Resize(act.type, rows * d);
     for (Buffer* buffer : {&s.mean2, &s.rstd2}) buffer->Resize(rows);
-    for (Buffer* buffer : {&s.mlp_hidden, &s.mlp_act}) buffer->Resize(rows * 4 * d);
+    for (ActivationBuffer* buffer : {&s.mlp_hidden, &s.mlp_act}) buffer->Resize(act.type, rows * 4 * d);
     linear(stream.out, rows, s.attention, s.attention_out);
-    GatedResidualForward(tokens, d, ModulationPart(s.modulation, 2, d, act.level_index), s.attention_out.data(),
-                         x.data());
+    const auto part = [&](Index which) { return ModulationPart(s.modulation, which, d, act.level_index); };
+    GatedResidualLayerNorm(tokens, d, kNormEps, part(2), s.attention_out.data(), x.data(), part(3), part(4),
+                           s.normed2.data(), s.mean2.data(), s.rstd2.data());
     if (act.options.keep) {
       s.middle.Resize(rows * d);
       CopyFloats(x.data(), s.middle.data(), rows * d);
     }
-    LayerNormModulateForward(tokens, d, kNormEps, x.data(), ModulationPart(s.modulation, 3, d, act.level_index),
-                             ModulationPart(s.modulation, 4, d, act.level_index), s.normed2.data(), s.mean2.data(),
-                             s.rstd2.data());
     linear(stream.mlp_up, rows, s.normed2, s.mlp_hidden);  // [X, 4d]
     GeluForward(rows * 4 * d, s.mlp_hidden.data(), s.mlp_act.data());
     linear(stream.mlp_down, rows, s.mlp_act, s.mlp_out);
-    GatedResidualForward(tokens, d, ModulationPart(s.modulation, 5, d, act.level_index), s.mlp_out.data(), x.data());
+    GatedResidualForward(tokens, d, part(5), s.mlp_out.data(), x.data());
   };
   after_attention(layout.image, block.image, act.image, image);
   if (text_used) after_attention(layout.text, block.text, act.text, text);
@@ -293,23 +293,26 @@ void Dit::Attention(int block_index, const DitInput& input) {
   const TokenRows text = act.shards.all_rows(Stream::kText), image = act.shards.all_rows(Stream::kImage);
   const bool text_used = TextBranchUsed(block_index);
   block.lse.Resize((text.rows() + image.rows()) * own_width / head);
-  block.text.attention.Resize(act.shards.rows(Stream::kText).rows() * d);
-  block.image.attention.Resize(act.shards.rows(Stream::kImage).rows() * d);
+  block.text.attention.Resize(act.type, act.shards.rows(Stream::kText).rows() * d);
+  block.image.attention.Resize(act.type, act.shards.rows(Stream::kImage).rows() * d);
   const AttentionShape shape{text, image, own_width / head, head};
   if (ranks == 1) {
     AttentionForward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
-                     text_used ? block.text.attention.data() : nullptr, block.image.attention.data(), block.lse.data());
+                     text_used ? block.text.attention.data() : Activations(), block.image.attention.data(),
+                     block.lse.data());
     return;
   }
-  for (Buffer* buffer : {&block.q, &block.k, &block.v}) buffer->Resize((text.rows() + image.rows()) * own_width);
+  for (ActivationBuffer* buffer : {&block.q, &block.k, &block.v}) {
+    buffer->Resize(act.type, (text.rows() + image.rows()) * own_width);
+  }
   act.shards.Exchange({{.kind = Kind::kHeads, .width = d, .from = act.own_q.data(), .to = block.q.data()},
                        {.kind = Kind::kHeads, .width = d, .from = act.own_k.data(), .to = block.k.data()},
                        {.kind = Kind::kHeads, .width = d, .from = act.own_v.data(), .to = block.v.data()}},
                       head);
-  block.text.attention_heads.Resize(text.rows() * own_width);
-  block.image.attention_heads.Resize(image.rows() * own_width);
+  block.text.attention_heads.Resize(act.type, text.rows() * own_width);
+  block.image.attention_heads.Resize(act.type, image.rows() * own_width);
   AttentionForward(shape, block.q.data(), block.k.data(), block.v.data(), input.text_mask,
-                   text_used ? block.text.attention_heads.data() : nullptr, block.image.attention_heads.data(),
+                   text_used ? block.text.attention_heads.data() : Activations(), block.image.attention_heads.data(),
                    block.lse.data());
   std::vector<TokenShards::Transfer> back{
       {Kind::kFeatures, Stream::kImage, d, 0, block.image.attention_heads.data(), block.image.attention.data()}};

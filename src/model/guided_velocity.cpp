@@ -25,8 +25,11 @@ void CopyShares(const TokenShards& shards, Index samples, Index times, Index wid
 }  // namespace
 
 GuidedVelocity::GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
-                               bool recompute)
-    : guidance_(static_cast<float>(guidance)), negative_(std::move(negative)), recompute_(recompute), dit_(layout) {}
+                               bool recompute, ElementType activations)
+    : guidance_(static_cast<float>(guidance)),
+      negative_(std::move(negative)),
+      recompute_(recompute),
+      dit_(layout, activations) {}
 
 Index GuidedVelocity::channels() const {
   const TransformerConfig& config = layout().config();

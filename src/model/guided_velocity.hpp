@@ -32,9 +32,9 @@ struct VelocityInput {
 
 class GuidedVelocity {
  public:
-  // guidance <= 1: the conditional branch alone; the negative text is then not used.
+  // guidance <= 1: the conditional branch alone; the negative text is then not used. activations: as Dit takes them.
   GuidedVelocity(const std::shared_ptr<const DitLayout>& layout, double guidance, TextCondition negative,
-                 bool recompute);
+                 bool recompute, ElementType activations = ElementType::kFp32);
   void SetNegative(TextCondition negative) { negative_ = std::move(negative); }
 
   // The texts of the passes that follow, of B samples, and the ranks that run them together (null: this one alone).

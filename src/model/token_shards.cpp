@@ -12,10 +12,16 @@ Index Sum(const std::vector<Index>& values) {
   return sum;
 }
 
-Index Floats(const std::vector<BlockCopy>& blocks) {
+Index Elements(const std::vector<BlockCopy>& blocks) {
   Index sum = 0;
   for (const BlockCopy& block : blocks) sum += block.rows * block.size;
   return sum;
+}
+
+// Bytes that an array's part takes in a message: parts begin where the widest loads and stores may.
+Index PartBytes(Index elements, ElementType type) {
+  constexpr Index kAlignment = 16;
+  return (elements * SizeOf(type) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
@@ -127,8 +133,8 @@ const TokenShards::Plan& TokenShards::PlanFor(const Transfer& transfer, Index he
   Plan plan = transfer.kind == Kind::kHeads          ? PlanHeads(transfer.width / head_size, head_size)
               : transfer.kind == Kind::kCollectHeads ? PlanCollectedHeads(transfer.width)
                                                      : PlanRows(transfer);
-  for (const auto& blocks : plan.pack) plan.send.push_back(Floats(blocks));
-  for (const auto& blocks : plan.unpack) plan.receive.push_back(Floats(blocks));
+  for (const auto& blocks : plan.pack) plan.send.push_back(Elements(blocks));
+  for (const auto& blocks : plan.unpack) plan.receive.push_back(Elements(blocks));
   return plans_.emplace(key, std::move(plan)).first->second;
 }
 
@@ -139,14 +145,16 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
     using Kind = Transfer::Kind;
     SPOTLIGHT_REQUIRE(!back || transfer.kind == Kind::kHeads || transfer.kind == Kind::kFeatures,
                       "what is gathered has no way back");
+    SPOTLIGHT_REQUIRE(!transfer.to || transfer.to.type == transfer.from.type, "an exchange does not convert");
     plans.push_back(&PlanFor(transfer, head_size));
   }
   // The message to rank p holds its part of each array, one after the other.
-  std::vector<Index> send(ranks, 0), receive(ranks, 0);
-  for (const Plan* plan : plans) {
+  std::vector<Index> send(ranks, 0), receive(ranks, 0);  // bytes
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const ElementType type = transfers[i].from.type;
     for (std::size_t p = 0; p < ranks; ++p) {
-      send[p] += back ? plan->receive[p] : plan->send[p];
-      receive[p] += back ? plan->send[p] : plan->receive[p];
+      send[p] += PartBytes(back ? plans[i]->receive[p] : plans[i]->send[p], type);
+      receive[p] += PartBytes(back ? plans[i]->send[p] : plans[i]->receive[p], type);
     }
   }
   send_.Resize(Sum(send));
@@ -160,25 +168,23 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
         if (back) {
           for (BlockCopy& block : blocks) block = block.Reversed();
         }
+        if (blocks.empty()) continue;
+        const ElementType type = transfers[i].from.type;
         if (packing) {
-          CopyBlocks(blocks, transfers[i].from, send_.data() + offset);
+          CopyBlocks(blocks, transfers[i].from, {send_.data() + offset, type});
         } else {
-          CopyBlocks(blocks, receive_.data() + offset, transfers[i].to);
+          CopyBlocks(blocks, {receive_.data() + offset, type}, transfers[i].to);
         }
-        offset += Floats(blocks);
+        offset += PartBytes(Elements(blocks), type);
       }
       message += packing ? send[p] : receive[p];
     }
   };
   copy(true);
   if (group_ != nullptr) {
-    HostView<float> sent(send_.data(), send_.size(), HostAccess::kRead);
-    HostView<float> received(receive_.data(), receive_.size(), HostAccess::kWrite);
-    const auto bytes = [](std::vector<Index> floats) {
-      for (Index& size : floats) size *= sizeof(float);
-      return floats;
-    };
-    group_->AllToAll(sent.data(), bytes(send), received.data(), bytes(receive));
+    HostView<std::byte> sent(send_.data(), send_.size(), HostAccess::kRead);
+    HostView<std::byte> received(receive_.data(), receive_.size(), HostAccess::kWrite);
+    group_->AllToAll(sent.data(), send, received.data(), receive);
   } else {
     std::swap(send_, receive_);
   }

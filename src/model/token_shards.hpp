@@ -2,9 +2,9 @@
 // (Ulysses, arXiv 2309.14509): every rank holds a share of the tokens of each sample, of text and image alike, and for
 // attention a share of the heads of all tokens.
 //
-// A share is ShareOf(tokens, rank, P): sizes may differ by one or be zero, and nothing is padded. Everything here is
-// copying, so a pass of P ranks has the bits of one rank alone. Plans are lists of numbers made for one batch shape;
-// the buffers stay when the group changes.
+// A share is ShareOf(tokens, rank, P): sizes may differ by one or be zero, and no token is padding. Everything here is
+// copying, so a pass of P ranks has the bits of one rank alone. Arrays of either element type travel together. Plans
+// are lists of numbers made for one batch shape; the buffers stay when the group changes.
 #pragma once
 
 #include <map>
@@ -48,8 +48,8 @@ class TokenShards {
     Stream stream = Stream::kImage;  // not for kHeads and kCollectHeads
     Index width = 0;                 // kHeads and kCollectHeads: heads * head size
     Index stride = 0;                // of the own rows; 0: width
-    const float* from = nullptr;
-    float* to = nullptr;
+    ConstActivations from;
+    Activations to;  // of the same element type; null where nothing is received
   };
   // All arrays in one exchange. With one rank kHeads and kFeatures must not be called: there is nothing to exchange.
   void Exchange(const std::vector<Transfer>& transfers, Index head_size = 0) { Run(transfers, head_size, false); }
@@ -65,7 +65,7 @@ class TokenShards {
   // Messages of one array: pack[p] copies from the array into the message to rank p, unpack[p] from that of rank p.
   struct Plan {
     std::vector<std::vector<BlockCopy>> pack, unpack;
-    std::vector<Index> send, receive;  // floats
+    std::vector<Index> send, receive;  // elements
   };
   using PlanKey = std::tuple<Transfer::Kind, Stream, Index, Index, Index>;
 
@@ -79,7 +79,7 @@ class TokenShards {
   int planned_ranks_ = 0, planned_index_ = 0;
   Shares text_, image_;
   std::map<PlanKey, Plan> plans_;
-  Buffer send_, receive_;
+  ByteBuffer send_, receive_;
 };
 
 }  // namespace spotlight

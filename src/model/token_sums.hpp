@@ -21,26 +21,28 @@ namespace spotlight {
 class TokenSums {
  public:
   void LayerNormModulate(TokenShards& shards, Stream stream, Index width, const float* x, const float* mean,
-                         const float* rstd, Modulation scale, const float* dy, float* dx, ModulationGradient dshift,
+                         const float* rstd, Modulation scale, ConstActivations dy, float* dx, ModulationGradient dshift,
                          ModulationGradient dscale);
-  void GatedResidual(TokenShards& shards, Stream stream, Index width, Modulation gate, const float* branch,
-                     const float* dx, float* dbranch, ModulationGradient dgate);
+  void GatedResidual(TokenShards& shards, Stream stream, Index width, Modulation gate, ConstActivations branch,
+                     const float* dx, Activations dbranch, ModulationGradient dgate);
   void RmsNorm(TokenShards& shards, Stream stream, Index width, const float* x, const float* weight, const float* rstd,
-               const float* dy, float* dx, float* dweight);
+               ConstActivations dy, float* dx, float* dweight);
 
   // Before QkRope of the two streams, where sums are wanted: dq, dk in attention layout, all tokens of own heads.
-  void CollectHeads(TokenShards& shards, Index width, const float* dq, const float* dk);
+  void CollectHeads(TokenShards& shards, Index width, ConstActivations dq, ConstActivations dk);
   // shape: of own rows; dq, dk, dv in attention layout, all heads of own tokens.
-  void QkRope(TokenShards& shards, Stream stream, const QkRopeShape& shape, const float* qkv, const float* norm_q,
-              const float* norm_k, const float* cos, const float* sin, const float* dq, const float* dk,
-              const float* dv, float* dqkv, float* dnorm_q, float* dnorm_k);
+  void QkRope(TokenShards& shards, Stream stream, const QkRopeShape& shape, ConstActivations qkv, const float* norm_q,
+              const float* norm_k, const float* cos, const float* sin, ConstActivations dq, ConstActivations dk,
+              ConstActivations dv, Activations dqkv, float* dnorm_q, float* dnorm_k);
 
  private:
   // Rows of `stream`, by address and width, into all_ on rank 0. Whether this is that rank.
-  bool Collect(TokenShards& shards, Stream stream, std::initializer_list<std::pair<const float*, Index>> arrays);
+  bool Collect(TokenShards& shards, Stream stream, std::initializer_list<std::pair<ConstActivations, Index>> arrays);
+  // What was collected as the array `which`, if that is fp32.
+  const float* Floats(std::size_t which) const { return all_[which].data().As<float>(); }
 
-  std::array<Buffer, 4> all_;       // [all rows, width]
-  Buffer all_dq_, all_dk_, spare_;  // all heads of all tokens; a gradient of all rows that nobody needs
+  std::array<ActivationBuffer, 4> all_;       // [all rows, width]
+  ActivationBuffer all_dq_, all_dk_, spare_;  // all heads of all tokens; a gradient of all rows that nobody needs
 };
 
 }  // namespace spotlight

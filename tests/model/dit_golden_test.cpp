@@ -1,5 +1,6 @@
 // The transformer against diffusers' numbers: every case that lies in the golden folder, forward,
-// intermediates, gradients, LoRA. Tolerances are those of the set's README.
+// intermediates, gradients, LoRA. Tolerances of fp32 are those of the set's README; those of bfloat16 activations
+// follow from its rounding, see Bounds.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,11 +12,28 @@
 #include "model/dit_activations.hpp"
 #include "model/model_weights.hpp"
 #include "tests/model/golden.hpp"
+#include "tests/model/tested_activations.hpp"
 
 namespace spotlight {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of relative L2 error, and of the largest error relative to the largest value. With bfloat16 activations a block
+// rounds some 14 times one after the other, by 0.4 x 2^-9 in the mean square, and the set's models have two blocks:
+// 0.0041, and for gradients, which meet twice as many, 0.0058. The bounds are two and four times that, because single
+// layers and parameters are compared, and some are small differences; of a small input LayerNorm makes more.
+struct Bounds {
+  double l2, max;
+};
+Bounds ForwardBounds(bool small_input) {
+  if (tested_activations == ElementType::kBf16) return {0.0083, 0.017};
+  return small_input ? Bounds{3e-5, 6e-5} : Bounds{8e-6, 2e-5};
+}
+Bounds GradientBounds(bool small_input) {
+  if (tested_activations == ElementType::kBf16) return small_input ? Bounds{0.08, 0.1} : Bounds{0.023, 0.03};
+  return {2e-4, 6e-4};
+}
 
 // The inputs of a case file in kernel memory.
 struct CaseInput {
@@ -47,12 +65,6 @@ struct CaseInput {
   Buffer image, text;
   std::vector<std::uint8_t> mask;
 };
-
-std::vector<float> Host(const Buffer& buffer) {
-  std::vector<float> host(static_cast<std::size_t>(buffer.size()));
-  buffer.CopyToHost(host);
-  return host;
-}
 
 Index OutputSize(const GoldenModel& model, const DitInput& input) {
   const TransformerConfig& config = model.layout->config();
@@ -88,12 +100,13 @@ class DitGolden : public testing::TestWithParam<std::string> {
     return GoldenDir() + "/" + GetParam() + suffix + ".safetensors";
   }
   GoldenModel model_ = LoadGoldenModel(ModelOf(GetParam()));
-  bool small_ = GetParam().ends_with("small_input");
-  double l2_ = small_ ? 3e-5 : 8e-6, max_ = small_ ? 6e-5 : 2e-5;
+  const bool small_ = GetParam().ends_with("small_input");
+  const Bounds bounds_ = ForwardBounds(small_);
 };
 
 // q or k of one stream, [B, N, H, D] after its norm and before rope, from the packed projection [B, N, 3, H, D].
-std::vector<float> NormedHeads(const Buffer& qkv, Index rows, Index heads, Index head, int which, const float* weight) {
+std::vector<float> NormedHeads(const ActivationBuffer& qkv, Index rows, Index heads, Index head, int which,
+                               const float* weight) {
   const std::vector<float> packed = Host(qkv);
   std::vector<float> x(static_cast<std::size_t>(rows * heads * head)), y(x.size()),
       rstd(static_cast<std::size_t>(rows * heads));
@@ -108,16 +121,16 @@ std::vector<float> NormedHeads(const Buffer& qkv, Index rows, Index heads, Index
 TEST_P(DitGolden, Forward) {
   const SafetensorsFile file(path());
   CaseInput c(file);
-  Dit dit(model_.layout);
+  Dit dit(model_.layout, tested_activations);
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
   FlatParameters memory(*model_.layout, weights.data());
   dit.Forward(memory, c.input, {}, velocity.data());
-  EXPECT_CLOSE(Host(velocity), file.Read("output").data, l2_, max_, "output");
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, bounds_.l2, bounds_.max, "output");
   if (!file.Has("inter.temb")) return;
 
   dit.Forward(memory, c.input, {.keep = true, .last_text_branch = true}, velocity.data());
-  EXPECT_CLOSE(Host(velocity), file.Read("output").data, l2_, max_, "output, kept");
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, bounds_.l2, bounds_.max, "output, kept");
   const DitActivations& act = dit.activations();
   const TransformerConfig& config = model_.layout->config();
   const BlockActivations& block0 = act.blocks[0];
@@ -155,7 +168,7 @@ TEST_P(DitGolden, Forward) {
   for (const std::string& name : file.names()) {
     if (!name.starts_with("inter.")) continue;
     ASSERT_TRUE(seen.count(name.substr(6))) << name << " is not compared";
-    EXPECT_CLOSE(seen[name.substr(6)], file.Read(name).data, l2_, max_, name);
+    EXPECT_CLOSE(seen[name.substr(6)], file.Read(name).data, bounds_.l2, bounds_.max, name);
     ++compared;
   }
   EXPECT_GT(compared, 10);
@@ -163,7 +176,7 @@ TEST_P(DitGolden, Forward) {
 
 // d loss / d tensor as the set stores it: whole, or a large matrix through two random sketches and its norm.
 void CompareGradient(const SafetensorsFile& golden, const std::string& name, const std::vector<float>& gradient,
-                     const Shape& shape) {
+                     const Shape& shape, const Bounds& bounds = GradientBounds(false)) {
   if (golden.Has("grad." + name)) {
     const HostTensor expected = golden.Read("grad." + name);
     double largest = 0;
@@ -172,7 +185,7 @@ void CompareGradient(const SafetensorsFile& golden, const std::string& name, con
       for (const float value : gradient) ASSERT_LE(std::abs(value), 1e-7) << name << " must be zero";
       return;
     }
-    EXPECT_CLOSE(gradient, expected.data, 2e-4, 6e-4, "grad " + name);
+    EXPECT_CLOSE(gradient, expected.data, bounds.l2, bounds.max, "grad " + name);
     return;
   }
   ASSERT_TRUE(golden.Has("gradR." + name)) << name << " has no golden gradient";
@@ -192,10 +205,10 @@ void CompareGradient(const SafetensorsFile& golden, const std::string& name, con
       }
     }
   }
-  EXPECT_CLOSE(r, golden.Read("gradR." + name).data, 2e-4, 6e-4, "gradR " + name);
-  EXPECT_CLOSE(l, golden.Read("gradL." + name).data, 2e-4, 6e-4, "gradL " + name);
+  EXPECT_CLOSE(r, golden.Read("gradR." + name).data, bounds.l2, bounds.max, "gradR " + name);
+  EXPECT_CLOSE(l, golden.Read("gradL." + name).data, bounds.l2, bounds.max, "gradL " + name);
   const double norm = golden.Read("gradnorm." + name).data[0];
-  EXPECT_NEAR(std::sqrt(square), norm, 2e-4 * norm) << name;
+  EXPECT_NEAR(std::sqrt(square), norm, bounds.l2 * norm) << name;
 }
 
 TEST_P(DitGolden, Backward) {
@@ -207,9 +220,10 @@ TEST_P(DitGolden, Backward) {
   Buffer weights(size), gradient(size), velocity(OutputSize(model_, c.input)), dvelocity(velocity.size());
   weights.CopyFromHost(model_.weights);
   dvelocity.CopyFromHost(cotangent);
+  const Bounds bounds = GradientBounds(small_);
   std::vector<float> first;
   for (const bool recompute : {false, true}) {
-    Dit dit(model_.layout);
+    Dit dit(model_.layout, tested_activations);
     gradient.Zero();
     Buffer dimage(c.image.size()), dtext(c.text.size());
     FlatParameters memory(*model_.layout, weights.data(), gradient.data());
@@ -218,10 +232,10 @@ TEST_P(DitGolden, Backward) {
     const std::vector<float> all = Host(gradient);
     for (const Parameter& parameter : model_.layout->base().parameters()) {
       const auto begin = all.begin() + parameter.offset;
-      CompareGradient(golden, parameter.name, {begin, begin + parameter.size}, parameter.shape);
+      CompareGradient(golden, parameter.name, {begin, begin + parameter.size}, parameter.shape, bounds);
     }
-    CompareGradient(golden, "hidden_states", Host(dimage), {1, dimage.size()});
-    CompareGradient(golden, "encoder_hidden_states", Host(dtext), {1, dtext.size()});
+    CompareGradient(golden, "hidden_states", Host(dimage), {1, dimage.size()}, bounds);
+    CompareGradient(golden, "encoder_hidden_states", Host(dtext), {1, dtext.size()}, bounds);
     if (recompute) {
       EXPECT_EQ(all, first) << "recomputed blocks give the same bits";
     }
@@ -237,7 +251,7 @@ TEST_P(DitGolden, MaskedTokensAreInvisible) {
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
   FlatParameters memory(*model_.layout, weights.data());
-  Dit dit(model_.layout);
+  Dit dit(model_.layout, tested_activations);
   dit.Forward(memory, c.input, {}, velocity.data());
   const std::vector<float> before = Host(velocity);
   std::vector<float> text = Host(c.text);
@@ -256,7 +270,7 @@ TEST_P(DitGolden, ASampleDoesNotDependOnItsBatch) {
   Buffer weights(static_cast<Index>(model_.weights.size())), velocity(OutputSize(model_, c.input));
   weights.CopyFromHost(model_.weights);
   FlatParameters memory(*model_.layout, weights.data());
-  Dit dit(model_.layout);
+  Dit dit(model_.layout, tested_activations);
   dit.Forward(memory, c.input, {}, velocity.data());
   const std::vector<float> together = Host(velocity);
   const Index batch = c.input.batch(), row = velocity.size() / batch;
@@ -291,13 +305,14 @@ TEST(LoraGolden, ForwardAndGradients) {
   trained.CopyFromHost(adapter);
   gradient.Zero();
   Buffer velocity(OutputSize(model, c.input)), dvelocity(velocity.size()), dimage(c.image.size()), dtext(c.text.size());
-  Dit dit(model.layout);
+  Dit dit(model.layout, tested_activations);
+  const Bounds bounds = ForwardBounds(false);
   dit.Forward(weights.Base(), c.input, {}, velocity.data());
-  EXPECT_CLOSE(Host(velocity), file.Read("output_base").data, 8e-6, 2e-5, "output_base");
+  EXPECT_CLOSE(Host(velocity), file.Read("output_base").data, bounds.l2, bounds.max, "output_base");
   const std::unique_ptr<Parameters> parameters = weights.WithAdapter(trained.data(), gradient.data());
   Parameters& memory = *parameters;
   dit.Forward(memory, c.input, {.keep = true}, velocity.data());
-  EXPECT_CLOSE(Host(velocity), file.Read("output").data, 8e-6, 2e-5, "output");
+  EXPECT_CLOSE(Host(velocity), file.Read("output").data, bounds.l2, bounds.max, "output");
   dvelocity.CopyFromHost(file.Read("cotangent").data);
   dit.Backward(memory, c.input, dvelocity.data(), {dimage.data(), dtext.data()});
   const std::vector<float> all = Host(gradient);
@@ -322,11 +337,12 @@ TEST(LoraGolden, AdaptersOfTheLibraries) {
     ModelWeights weights(model.layout, model.source, Precision::kFp32, {});
     Buffer trained(static_cast<Index>(adapter.size())), velocity(OutputSize(model, c.input));
     trained.CopyFromHost(adapter);
-    Dit dit(model.layout);
+    Dit dit(model.layout, tested_activations);
+    const Bounds bounds = ForwardBounds(false);
     dit.Forward(weights.Base(), c.input, {}, velocity.data());
-    EXPECT_CLOSE(Host(velocity), file.Read("output").data, 8e-6, 2e-5, "without adapter");
+    EXPECT_CLOSE(Host(velocity), file.Read("output").data, bounds.l2, bounds.max, "without adapter");
     dit.Forward(*weights.WithAdapter(trained.data(), nullptr), c.input, {}, velocity.data());
-    EXPECT_CLOSE(Host(velocity), file.Read(name + ".output").data, 8e-6, 2e-5, name);
+    EXPECT_CLOSE(Host(velocity), file.Read(name + ".output").data, bounds.l2, bounds.max, name);
   }
 }
 

@@ -17,6 +17,8 @@
 
 #include "io/json_file.hpp"
 #include "io/safetensors.hpp"
+#include "kernels/buffer.hpp"
+#include "kernels/memory.hpp"
 #include "model/dit.hpp"
 
 namespace spotlight {
@@ -76,6 +78,31 @@ inline GoldenModel LoadGoldenLora() {
   model.adapter.resize(static_cast<std::size_t>(model.layout->adapter().size()));
   model.layout->adapter().Load(WeightMapSource(named, "lora"), model.adapter);
   return model;
+}
+
+inline std::vector<float> Host(const Buffer& buffer) {
+  std::vector<float> host(static_cast<std::size_t>(buffer.size()));
+  buffer.CopyToHost(host);
+  return host;
+}
+
+inline std::vector<float> Host(const ActivationBuffer& buffer) {
+  const ConstActivations values = buffer.data();
+  std::vector<float> host(static_cast<std::size_t>(buffer.size()));
+  if (values.type == ElementType::kFp32) {
+    CopyOut(host.data(), values.data, host.size() * sizeof(float));
+    return host;
+  }
+  std::vector<Bfloat16> narrow(host.size());
+  CopyOut(narrow.data(), values.data, narrow.size() * sizeof(Bfloat16));
+  std::transform(narrow.begin(), narrow.end(), host.begin(), ToFloat);
+  return host;
+}
+
+inline Buffer Upload(const std::vector<float>& host) {
+  Buffer buffer(static_cast<Index>(host.size()));
+  buffer.CopyFromHost(host);
+  return buffer;
 }
 
 struct Distance {

@@ -7,6 +7,7 @@
 #include "base/random.hpp"
 #include "model/guided_velocity.hpp"
 #include "model/weight_storage.hpp"
+#include "tests/model/tested_activations.hpp"
 
 namespace spotlight {
 namespace {
@@ -42,7 +43,7 @@ class KeptSamples : public testing::TestWithParam<std::tuple<double, bool>> {
   std::vector<float> Gradient(const std::vector<Index>& samples, const std::vector<Index>& kept) {
     const auto [guidance, recompute] = GetParam();
     const TextCondition negative{2, Normals(90, 2 * 32, 1)};
-    GuidedVelocity velocity(layout_, guidance, negative, recompute);
+    GuidedVelocity velocity(layout_, guidance, negative, recompute, tested_activations);
     const Index row = kShape.tokens() * layout_->config().in_channels, batch = static_cast<Index>(samples.size());
     std::vector<float> x, dv;
     std::vector<TextCondition> conditions;

@@ -4,6 +4,7 @@
 #include "model/dit.hpp"
 #include "model/model_weights.hpp"
 #include "tests/model/golden.hpp"
+#include "tests/model/tested_activations.hpp"
 
 namespace spotlight {
 namespace {
@@ -57,7 +58,7 @@ struct Case {
     Buffer gradient(adapter.size()), velocity(cotangent.size());
     gradient.Zero();
     const std::unique_ptr<Parameters> parameters = weights.WithAdapter(adapter.data(), gradient.data());
-    Dit dit(model_.layout);
+    Dit dit(model_.layout, tested_activations);
     DitInput input = input_;
     const Index rows = batch_ * input.text_tokens[0];
     Buffer projected(rows * model_.layout->config().width());

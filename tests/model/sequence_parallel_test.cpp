@@ -11,6 +11,7 @@
 #include "model/guided_velocity.hpp"
 #include "model/weight_storage.hpp"
 #include "tests/model/baton_group.hpp"
+#include "tests/model/tested_activations.hpp"
 
 namespace spotlight {
 namespace {
@@ -119,7 +120,7 @@ class SequenceParallel : public testing::TestWithParam<std::tuple<int, bool, boo
                            .levels = {0.3f, 0.8f},
                            .level_index = {0, 1, 0},
                            .group = group};
-      Dit dit(layout);
+      Dit dit(layout, tested_activations);
       dit.Forward(parameters, input, {.keep = true, .recompute = recompute}, velocity.data());
       dit.Backward(parameters, input, own_cotangent.data(), {dimage.data(), dtext.data()});
       collect(velocity, images, channels, result.velocity);
@@ -188,12 +189,12 @@ TEST_P(SequenceParallelGuidance, HasTheBitsOfOneRankWhateverTheGroupWasBefore) {
     velocity.Backward(parameters, cotangent.data());
     return std::pair(Host(v), Host(gradient));
   };
-  GuidedVelocity alone(layout, 4.0, negative, false);
+  GuidedVelocity alone(layout, 4.0, negative, false, tested_activations);
   const auto [v, gradient] = run(alone, nullptr);
   std::vector<float> sum(gradient.size());
   std::vector<GuidedVelocity> members;
   members.reserve(3);
-  for (int i = 0; i < 3; ++i) members.emplace_back(layout, 4.0, negative, false);
+  for (int i = 0; i < 3; ++i) members.emplace_back(layout, 4.0, negative, false, tested_activations);
   for (const int ranks : {2, 3}) {
     std::fill(sum.begin(), sum.end(), 0.0f);
     Baton(ranks).Run([&](SequenceGroup& group) {

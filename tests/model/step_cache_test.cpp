@@ -11,6 +11,7 @@
 #include "model/model_weights.hpp"
 #include "tests/model/baton_group.hpp"
 #include "tests/model/golden.hpp"
+#include "tests/model/tested_activations.hpp"
 
 namespace spotlight {
 namespace {
@@ -19,18 +20,6 @@ using Gate = StepCache::Gate;
 using Compute = StepCache::Compute;
 
 constexpr StepCache::Polynomial kPolynomial = {-450, 280, -45, 3.2, -0.02};
-
-std::vector<float> Host(const Buffer& buffer) {
-  std::vector<float> host(static_cast<std::size_t>(buffer.size()));
-  buffer.CopyToHost(host);
-  return host;
-}
-
-Buffer Upload(const std::vector<float>& host) {
-  Buffer buffer(static_cast<Index>(host.size()));
-  buffer.CopyFromHost(host);
-  return buffer;
-}
 
 // What a sequence of passes has left: [steps] velocities, and of each pass D and whether it computed, a sample each.
 struct Passes {
@@ -45,7 +34,7 @@ Passes MakePasses(const GoldenModel& model, const Buffer& weights, double guidan
                   const std::vector<std::vector<float>>& latents, const std::vector<float>& levels, StepCache* cache,
                   Compute compute, SequenceGroup* group = nullptr) {
   FlatParameters parameters(*model.layout, weights.data());
-  GuidedVelocity velocity(model.layout, guidance, negative, false);
+  GuidedVelocity velocity(model.layout, guidance, negative, false, tested_activations);
   std::vector<const TextCondition*> conditions;
   for (const TextCondition& text : texts) conditions.push_back(&text);
   velocity.SetTexts(parameters, conditions, true, group);
