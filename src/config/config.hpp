@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/element_type.hpp"
+
 namespace spotlight {
 
 // An element of a list such as `geneval_exact:1.0, ocr:0.2`.
@@ -30,10 +32,17 @@ struct RunConfig {
 
 struct ModelConfig {
   enum class Precision { kFp32, kBf16 };
+  enum class Activations { kAuto, kFp32, kBf16 };
   std::string path;
   std::string adapter;  // empty: none
   Precision precision = Precision::kFp32;
+  Activations activations = Activations::kAuto;  // no longer kAuto after StartComputing (src/driver/computing.hpp)
   bool recompute = false;
+
+  // That of `activations`, once it has been chosen.
+  ElementType ActivationType() const {
+    return activations == Activations::kBf16 ? ElementType::kBf16 : ElementType::kFp32;
+  }
 };
 
 struct LoraConfig {

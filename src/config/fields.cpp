@@ -25,7 +25,9 @@ std::vector<Field> ModelFields(ModelConfig& c) {
       InputPath("path", c.path, "folder of the model in diffusers' layout; required"),
       InputPath("adapter", c.adapter, "LoRA file or folder to start from (diffusers, PEFT); empty: none"),
       Choice("precision", c.precision, {"fp32", "bf16"}, kFixed,
-             "of the weights that passes read; everything is computed, summed and trained in fp32"),
+             "of the weights that passes read; everything is summed and trained in fp32"),
+      Choice("activations", c.activations, {"auto", "fp32", "bf16"}, kFixed,
+             "of what flows through a block's branches; auto: bf16 where device/backend computes from it (a GPU)"),
       Flag("recompute", c.recompute, kMayChange,
            "recompute each block in the backward pass: less memory, one more forward pass"),
   };

@@ -212,7 +212,7 @@ std::array<double, 5> FitPolynomial(std::span<const double> x, std::span<const d
 int RunCalibrate(const CommandLine& command, const World& world) {
   if (world.size() > 1) throw UserError("spotlight calibrate works in one process; start it without mpirun");
   InstallSignalHandlers();
-  const Config config = ReadInput(command.input, command.overrides);
+  Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
   StartComputing(config, world);
   const Resources resources = LoadResources(config);

@@ -1,4 +1,5 @@
-// What a rank computes with: its threads, and the GPU if there is to be one (section [device]).
+// What a rank computes with: its threads, the GPU if there is to be one (section [device]), and the type of
+// activations.
 #pragma once
 
 #include "comm/trainer_group.hpp"
@@ -7,9 +8,11 @@
 
 namespace spotlight {
 
-// Once per process, before anything of kernels/ is used; StopKernels ends it. UserError if device/backend = cuda and
-// this rank cannot have a GPU.
-void StartComputing(const Config& config, const World& world);
+// Once per process, before anything of kernels/ is used; StopKernels ends it. model/activations = auto becomes what the
+// back end takes, so that what is recorded, sent to ranks that join, and resumed names it; ranks whose back ends differ
+// find that out by their fingerprints (kernels/fingerprint.hpp). UserError if device/backend = cuda and this rank
+// cannot have a GPU, or model/activations = bf16 and its back end computes in fp32 only.
+void StartComputing(Config& config, const World& world);
 
 // Collective over the trainers: connects their GPUs if they have any, so that what they exchange need not go through
 // the host. One line of the first trainer's log says how it goes. Throws PeerLost.

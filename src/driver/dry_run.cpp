@@ -118,9 +118,14 @@ void PrintMemory(const Config& config, const DitLayout& layout, const PassSizes&
   } else {
     LogLine(fmt::format("trained: all {:.2f} M parameters; passes read them in {}", parameters / 1e6, precision));
   }
-  LogLine(
-      fmt::format("a rank with a device keeps weights, optimizer state and activations there; texts of {} tokens{}:",
-                  sizes.text_tokens, sizes.assumed ? " are assumed" : ""));
+}
+
+// config: with the activations that a GPU would have.
+void PrintDevices(const Config& config, const DitLayout& layout, const PassSizes& sizes) {
+  LogLine(fmt::format(
+      "a rank with a device keeps weights, optimizer state and activations ({}) there; texts of {} tokens{}:",
+      config.model.ActivationType() == ElementType::kBf16 ? "bf16" : "fp32", sizes.text_tokens,
+      sizes.assumed ? " are assumed" : ""));
   for (const Role role : {Role::kTrainer, Role::kExplorer}) PrintFit(config, layout, sizes, role);
 }
 
@@ -218,8 +223,12 @@ void PrintTimes(const Config& config, const Resources& resources, const Times& t
 }  // namespace
 
 int DryRun(const CommandLine& command, const World& world) {
-  const Config config = ReadInput(command.input, command.overrides);
+  Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
+  Config on_device = config;
+  if (on_device.model.activations == ModelConfig::Activations::kAuto) {
+    on_device.model.activations = ModelConfig::Activations::kBf16;
+  }
   StartComputing(config, world);
   const Resources resources = LoadResources(config, ResourceUse::kPlan);
   if (world.rank() != 0) return kExitFinished;
@@ -227,6 +236,7 @@ int DryRun(const CommandLine& command, const World& world) {
   PrintIteration(command, config, resources);
   const PassSizes sizes = SizesOf(config, resources);
   PrintMemory(config, layout, sizes);
+  PrintDevices(on_device, layout, sizes);
   const double image_tokens = config.sampler.height / 16.0 * (config.sampler.width / 16.0);
   const double branches = config.sampler.guidance > 1 ? 2 : 1;
   const double image_flops = config.sampler.steps * branches *

@@ -322,7 +322,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
 }
 
 int CheckJob(const CommandLine& command, const World& world) {
-  const Config config = ReadInput(command.input, command.overrides);
+  Config config = ReadInput(command.input, command.overrides);
   CheckConfig(config);
   if (world.size() > 1) CheckRanks(config, world.size());
   StartComputing(config, world);

@@ -18,20 +18,28 @@ constexpr double kScratch = 1.1;
 constexpr double kMessage = 3 * 16 * kMiB;
 
 // Activations of a sample are counted in multiples of tokens x width of this rank: see model/dit_activations.hpp.
-// A block keeps input, middle, normed x2, qkv x3, attention, attention_out, mlp_out, mlp hidden and act x4 each, and
-// q/k/v x3 for the backward pass; a pass without one has no input and middle.
-constexpr double kKeptPerBlock = 2 + 2 + 3 + 1 + 1 + 1 + 8 + 3;
-constexpr double kForwardOnly = kKeptPerBlock - 2;
-// The running stream and gradients: stream, branch, normed, hidden x4, qkv x3, attention, q/k/v x2.
-constexpr double kBackward = 13;
+// Of them the streams, and sums and tables of their rows, are always fp32, the branches as model/activations has it.
+struct Units {
+  double branches = 0, streams = 0;
+
+  Units operator+(const Units& other) const { return {branches + other.branches, streams + other.streams}; }
+  Units operator*(double times) const { return {branches * times, streams * times}; }
+};
+// A block keeps normed x2, qkv x3, attention, attention_out, mlp_out, mlp hidden and act x4 each, and q/k/v x3; for the
+// backward pass also input and middle of the stream.
+constexpr Units kForwardOnly = {2 + 3 + 1 + 1 + 1 + 8 + 3, 0};
+constexpr Units kKeptPerBlock = {kForwardOnly.branches, 2};
+// The running stream's gradient, and those of branch, normed, hidden x4, qkv x3, attention, q/k/v x2.
+constexpr Units kBackward = {12, 1};
 // In a group, more: own q/k/v x3 and the attention of own heads, and what an exchange of q, k and v sends and receives;
 // backward own heads' gradient, a layer's input and gradient of all rows (x5), and their exchange beside that above.
-constexpr double kGroupForward = 3 + 1 + 2 * 3;
-constexpr double kGroupBackward = 1 + 5 + 2 * 5 - 2 * 3;
+constexpr Units kGroupForward = {3 + 1 + 2 * 3, 0};
+constexpr Units kGroupBackward = {1 + 5 + 2 * 5 - 2 * 3, 0};
 // Where all weights are trained a layer's input and gradient (x4 each) and their exchange are of all tokens; so are, on
-// the first rank, operands of sums (model/token_sums.hpp): qkv and its gradient, two arrays, and those of q and k.
-constexpr double kWholeBackwardOwn = 1 - 2 * 3;
-constexpr double kWholeBackwardAll = 8 + 2 * 5 + 3 + 3 + 2 + 2;
+// the first rank, operands of sums (model/token_sums.hpp): qkv and its gradient, a stream and what is beside it, and
+// the gradients of q and k.
+constexpr Units kWholeBackwardOwn = {1 - 2 * 3, 0};
+constexpr Units kWholeBackwardAll = {8 + 2 * 5 + 3 + 3 + 1 + 2, 1};
 
 double PartBytes(const PartLayout& part, double bytes_of_matrix) {
   return 4.0 * static_cast<double>(part.vectors) + bytes_of_matrix * static_cast<double>(part.matrices);
@@ -71,6 +79,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   const bool coordinates = role == Role::kCoordinator || role == Role::kAll;
   const bool bf16 = config.model.precision == ModelConfig::Precision::kBf16;
   const double matrix = bf16 ? 2 : 4;
+  const auto element = static_cast<double>(SizeOf(config.model.ActivationType()));
   const double trained = 4.0 * static_cast<double>(lora ? layout.adapter().size() : layout.base().size());
   const double model_copy = PartsSize(layout, layout.used_parts(lora), matrix);
   const double trainers = role == Role::kAll ? 1 : config.ranks.trainers;
@@ -86,9 +95,11 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     // What is trained, and its average, where evaluations use one.
     const double versions = config.train.ema_decay > 0 ? 2 : 1;
     memory.weights = memory.base + memory.table + versions * (lora ? trained : model_copy);
-    const double forward = kForwardOnly + (degree > 1 ? kGroupForward : 0);
+    const auto bytes = [&](const Units& units) { return units.branches * element + units.streams * 4; };
+    const Units group_forward = degree > 1 ? kGroupForward : Units{};
+    const double forward = bytes(kForwardOnly + group_forward);
     memory.activations =
-        config.sampler.batch * (branches * forward * unit + (config.sampler.window_size + 5) * latent) * 4;
+        config.sampler.batch * (branches * forward * unit + 4 * (config.sampler.window_size + 5) * latent);
     // What cached steps keep of the image stream (model/step_cache.hpp).
     const ExploreConfig& explore = config.explore;
     const bool gated = explore.cache != ExploreConfig::Cache::kSteps;
@@ -99,12 +110,13 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     // Of fetched weights a piece in three forms, and all of a model as they came, before they are rounded.
     if (role == Role::kExplorer) memory.control = (lora ? 0 : trained) + std::min(3 * trained, kMessage);
     if (trains) {
-      const double kept = config.model.recompute ? kKeptPerBlock + model.num_layers : kKeptPerBlock * model.num_layers;
-      const double group = lora ? kGroupBackward : kWholeBackwardOwn + degree * kWholeBackwardAll;
-      const double scratch = kBackward + (degree > 1 ? kGroupForward + group : 0);
-      memory.activations += config.train.micro_batch * (branches * (kept + scratch) * unit + 5 * latent) * 4;
+      const double layers = model.num_layers;
+      const Units kept = config.model.recompute ? kKeptPerBlock + Units{0, layers} : kKeptPerBlock * layers;
+      const Units group = lora ? kGroupBackward : kWholeBackwardOwn + kWholeBackwardAll * degree;
+      const Units scratch = kBackward + (degree > 1 ? kGroupForward + group : Units{});
+      memory.activations += config.train.micro_batch * (branches * bytes(kept + scratch) * unit + 4 * 5 * latent);
       if (config.train.kl_beta > 0) {
-        memory.activations += config.train.micro_batch * branches * forward * unit * 4;
+        memory.activations += config.train.micro_batch * branches * forward * unit;
         if (!lora) memory.weights += model_copy;
       }
       const double arrays = config.train.ema_decay > 0 ? 4 : 3;  // master weights, moments, average

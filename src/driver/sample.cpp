@@ -139,7 +139,7 @@ void WriteSampleGrid(const std::string& directory, const std::vector<Request>& r
 
 int RunSample(const CommandLine& command, World& world) {
   InstallSignalHandlers();
-  const Config config = ReadInput(command.input, command.overrides);
+  Config config = ReadInput(command.input, command.overrides);
   CheckSample(config, !command.prompts.empty());
   if (world.under_mpi() && !MissingMpiSettings(world.fault_tolerant()).empty()) {
     throw UserError("mpirun was started without settings that several ranks need; start it with scripts/mpirun.sh");

@@ -133,7 +133,7 @@ int RunStudy(const CommandLine& command, const World& world) {
   InstallSignalHandlers();
   const Restart newest = *FindRestart(command);
   const RunState state = LoadRunState(newest.checkpoint());
-  const Config config = ResumedConfig(command, state.input, newest.directory);
+  Config config = ResumedConfig(command, state.input, newest.directory);
   CheckStudy(config);
   for (const std::string& problem : newest.problems) LogWarning(problem);
   StartComputing(config, world);

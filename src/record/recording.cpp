@@ -42,6 +42,8 @@ Config ReplayedConfig(const Recording& recording, const std::string& input_path,
   } else {
     config = ReadInput(input_path, overrides);
   }
+  // What was chosen then is chosen still.
+  if (config.model.activations == ModelConfig::Activations::kAuto) config.model.activations = before.model.activations;
   std::string fixed;
   for (const Difference& difference : CompareConfigs(before, config)) {
     if (difference.on_resume != OnResume::kFixedOnResume) continue;

@@ -82,6 +82,8 @@ Config ResumedConfig(const CommandLine& command, const std::string& input_text, 
   Config config = command.input.empty() ? ReadInputText(input_text, name, command.overrides)
                                         : ReadInput(command.input, command.overrides);
   config.run.directory = directory;
+  // What was chosen then is chosen still.
+  if (config.model.activations == ModelConfig::Activations::kAuto) config.model.activations = before.model.activations;
   std::string fixed;
   for (const Difference& difference : CompareConfigs(before, config)) {
     if (difference.on_resume != OnResume::kFixedOnResume) continue;

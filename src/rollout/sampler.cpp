@@ -50,7 +50,7 @@ Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const s
                  TextCondition negative)
     : config_(config),
       scheduler_(scheduler),
-      velocity_(layout, config.sampler.guidance, std::move(negative), false),
+      velocity_(layout, config.sampler.guidance, std::move(negative), false, config.model.ActivationType()),
       image_shape_{1, config.sampler.height / 16, config.sampler.width / 16},
       latent_size_(image_shape_.tokens() * layout->config().in_channels),
       cache_(CacheSettings(config.explore)) {}

@@ -29,7 +29,7 @@ bool StartsAtZero(const Parameter& parameter) {
 }  // namespace
 
 FlowMatchingTrainer::FlowMatchingTrainer(const Config& config, std::shared_ptr<const DitLayout> layout, int words)
-    : config_(config), layout_(std::move(layout)), words_(words), dit_(layout_) {}
+    : config_(config), layout_(std::move(layout)), words_(words), dit_(layout_, config.model.ActivationType()) {}
 
 FlowMatchingTrainer::State FlowMatchingTrainer::InitialState() const {
   State state;

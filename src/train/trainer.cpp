@@ -46,8 +46,8 @@ Trainer::Trainer(const Config& config, const std::shared_ptr<const DitLayout>& l
       group_(group),
       sequence_group_(sequence_group),
       trained_(config, layout, weights, group),
-      velocity_(layout, config.sampler.guidance, {}, config.model.recompute),
-      reference_(layout, config.sampler.guidance, {}, false),
+      velocity_(layout, config.sampler.guidance, {}, config.model.recompute, config.model.ActivationType()),
+      reference_(layout, config.sampler.guidance, {}, false, config.model.ActivationType()),
       image_shape_{1, config.sampler.height / 16, config.sampler.width / 16},
       latent_size_(image_shape_.tokens() * layout->config().in_channels) {}
 

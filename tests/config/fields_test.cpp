@@ -71,6 +71,10 @@ TEST(FieldList, KeysOfTheWholeModel) {
   EXPECT_EQ(config.model.precision, ModelConfig::Precision::kBf16);
   EXPECT_THAT(set("model", "precision", "fp16"), HasSubstr("did you mean fp32?"));
   EXPECT_EQ(config.model.precision, ModelConfig::Precision::kBf16) << "a refused value must not change it";
+  EXPECT_EQ(config.model.ActivationType(), ElementType::kFp32);
+  EXPECT_EQ(set("model", "activations", "bf16"), "");
+  EXPECT_EQ(config.model.activations, ModelConfig::Activations::kBf16);
+  EXPECT_EQ(config.model.ActivationType(), ElementType::kBf16);
   EXPECT_EQ(set("model", "adapter", "run/x/final/lora"), "");
   EXPECT_EQ(config.model.adapter, "run/x/final/lora");
   EXPECT_EQ(set("prompts", "embeddings", "e.safetensors"), "");

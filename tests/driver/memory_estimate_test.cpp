@@ -101,6 +101,18 @@ TEST_F(QwenImage, RecomputationSavesActivations) {
   EXPECT_NEAR(without - with, token * (59 * 21 - 60), 1e6);
 }
 
+// Branches take half of it, the streams what they took: of the units above 19 of a block and 12 of gradients are
+// halved.
+TEST_F(QwenImage, Bf16ActivationsHalveTheBranches) {
+  const MemoryEstimate trainer = Estimate(Role::kTrainer), explorer = Estimate(Role::kExplorer);
+  config_.model.activations = ModelConfig::Activations::kBf16;
+  const double token = 2 * 2 * (1024.0 + kText) * 3072 * 1.1;  // branches, bytes saved, tokens, d, scratch
+  EXPECT_NEAR(explorer.activations - Estimate(Role::kExplorer).activations, token * 16 * 19, 1);
+  EXPECT_NEAR(trainer.activations - Estimate(Role::kTrainer).activations, token * (16 * 19 + 4 * (19 + 12)), 1);
+  EXPECT_EQ(Estimate(Role::kTrainer).weights, trainer.weights);
+  EXPECT_EQ(Estimate(Role::kTrainer).optimizer, trainer.optimizer);
+}
+
 TEST_F(QwenImage, GuidanceAndSharingScaleActivations) {
   config_.sampler.batch = 1;
   const auto of = [&](Role role) {

@@ -108,10 +108,14 @@ class QwenInputs(RunTest):
         self.assert_refused(result, "train/shard_weights", "lora/rank")
 
     def test_what_does_not_fit(self):
-        out = self.answer(GENEVAL, "--dry-run", train__micro_batch=64)
-        self.assertEqual(self.verdicts(out, "trainer")["H100-80"], "does not fit; it does with train/micro_batch=8")
-        out = self.answer(GENEVAL, "--dry-run", train__micro_batch=8)
-        self.assertRegex(self.verdicts(out, "trainer")["H100-80"], "^fits")
+        # A device has activations in bfloat16 unless fp32 is asked for, whatever computes here.
+        for activations, batch, settings in (("bf16", 16, {}), ("fp32", 8, {"model__activations": "fp32"})):
+            out = self.answer(GENEVAL, "--dry-run", train__micro_batch=64, **settings)
+            self.assertIn(f"activations ({activations}) there", out)
+            expected = f"does not fit; it does with train/micro_batch={batch}"
+            self.assertEqual(self.verdicts(out, "trainer")["H100-80"], expected)
+            out = self.answer(GENEVAL, "--dry-run", train__micro_batch=batch, **settings)
+            self.assertRegex(self.verdicts(out, "trainer")["H100-80"], "^fits")
         out = self.answer(GENEVAL, "--dry-run", model__precision="fp32")
         self.assertIn("in fp32, 50.68 GiB", out)
 
