@@ -1,5 +1,6 @@
 // Public operations: each is the one of the active back end.
 #include "kernels/operations.hpp"
+#include "kernels/recordings.hpp"
 
 namespace spotlight {
 namespace {
@@ -12,9 +13,16 @@ const Operations& ActiveOperations() { return active == nullptr ? KokkosOperatio
 
 void UseOperations(const Operations& operations) { active = &operations; }
 
-void* AllocateMemory(std::size_t bytes) { return ActiveOperations().AllocateMemory(bytes); }
+void* AllocateMemory(std::size_t bytes) {
+  void* const memory = ActiveOperations().AllocateMemory(bytes);
+  NoteAllocated(memory);
+  return memory;
+}
 
-void FreeMemory(void* memory) { ActiveOperations().FreeMemory(memory); }
+void FreeMemory(void* memory) {
+  NoteFreed(memory);
+  ActiveOperations().FreeMemory(memory);
+}
 
 void CopyIn(void* to, const void* host, std::size_t bytes) { ActiveOperations().CopyIn(to, host, bytes); }
 
@@ -236,5 +244,17 @@ void MergeRows(std::int64_t rows, std::int64_t width, const std::int64_t* place,
                const float* computed, float* residual, float* after) {
   ActiveOperations().MergeRows(rows, width, place, before, computed, residual, after);
 }
+
+std::unique_ptr<HostCopy> MakeHostCopy() { return ActiveOperations().MakeHostCopy(); }
+
+std::unique_ptr<LaunchTimer> MakeLaunchTimer() { return ActiveOperations().MakeLaunchTimer(); }
+
+std::unique_ptr<LaunchGraph> Record(const std::function<void()>& launches) {
+  return ActiveOperations().Record(launches);
+}
+
+void BeginPhase(const char* name) { ActiveOperations().BeginPhase(name); }
+
+void EndPhase() { ActiveOperations().EndPhase(); }
 
 }  // namespace spotlight

@@ -1,5 +1,6 @@
 // Memory of the active back end, as kernels/buffer.hpp needs it. Host memory for the CPU; device memory is not readable
-// by the host. Copies are complete when they return.
+// by the host. When CopyOut returns its values are there; when CopyIn returns the host's may be changed, and kernels
+// that are called later see what they were.
 #pragma once
 
 #include <cstddef>

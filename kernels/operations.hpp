@@ -19,6 +19,7 @@
 #include "kernels/qk_rope.hpp"
 #include "kernels/sde_step.hpp"
 #include "kernels/step_cache.hpp"
+#include "kernels/stream.hpp"
 
 namespace spotlight {
 
@@ -26,6 +27,7 @@ struct Operations {
   const char* name;
   bool host_memory;  // memory.hpp gives the host's: what lies there may be read and written without copies
   bool bf16;         // computes from activations that are stored in bfloat16, too (kernels/activations.hpp)
+  bool records;      // Record is worth its price
 #define SPOTLIGHT_OPERATION(Name) decltype(&spotlight::Name) Name;
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

@@ -7,6 +7,7 @@ const Operations& KokkosOperations() {
       .name = "kokkos",
       .host_memory = true,
       .bf16 = false,
+      .records = false,
 #define SPOTLIGHT_OPERATION(Name) .Name = &kokkos::Name,
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

@@ -2,7 +2,7 @@
 //
 //   nvcc          Launch() is `<<<>>>` on CurrentStream(); it returns before the kernel has run.
 //   any other     the kernel runs on the CPU, thread by thread, before Launch() returns (kernels/cuda/on_cpu.hpp has
-//                 what it may use); kernels/cuda/on_cpu.cpp has to be linked.
+//                 what it may use), or is recorded; kernels/cuda/*on_cpu.cpp have to be linked.
 //
 // Blocks are independent: no kernel may expect that another block runs at the same time or has run before.
 #pragma once
@@ -55,6 +55,7 @@ __device__ __forceinline__ T* SharedMemory() {
 #include <type_traits>
 
 #include "kernels/cuda/on_cpu.hpp"
+#include "kernels/cuda/recorder_on_cpu.hpp"
 
 namespace spotlight::cuda {
 
@@ -73,9 +74,12 @@ struct LaunchGrid {
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared_bytes,
             Arguments&&... arguments) {
-  const std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
-  on_cpu::RunGrid(
-      grid.blocks, block, shared_bytes, [&] { std::apply(kernel, values); }, grid.where);
+  const auto run = [=, values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+    on_cpu::RunGrid(
+        grid.blocks, block, shared_bytes, [&] { std::apply(kernel, values); }, grid.where);
+  };
+  if (on_cpu::IsRecording()) return on_cpu::Keep(run);
+  run();
 }
 
 template <typename T>

@@ -1,10 +1,66 @@
-// kernels/memory.hpp on a GPU. Copies are ordered with the kernels of CurrentStream(), and complete on return.
+// kernels/memory.hpp on a GPU. Copies are ordered with the kernels of CurrentStream(). Those to the device go through
+// page-locked memory and do not wait for the kernels before them; those to the host are complete on return.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
 
 #include "kernels/cuda/library.hpp"
 #include "kernels/operations_cuda.hpp"
 
 namespace spotlight::cuda {
+namespace {
+
+// Page-locked memory in pieces that take turns: while the device reads one the host fills the next.
+class Staging {
+ public:
+  static Staging& Get() {
+    static Staging* const staging = new Staging;  // never destroyed: at the end the driver may be gone before
+    return *staging;
+  }
+
+  void Send(void* to, const void* host, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
+      Piece& piece = pieces_[next_++ % pieces_.size()];
+      const std::size_t count = std::min(kPieceBytes, bytes - done);
+      SPOTLIGHT_CUDA_CALL(cudaEventSynchronize(piece.sent));
+      std::memcpy(piece.memory, static_cast<const std::byte*>(host) + done, count);
+      SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, piece.memory, count,
+                                          cudaMemcpyHostToDevice, CurrentStream()));
+      SPOTLIGHT_CUDA_CALL(cudaEventRecord(piece.sent, CurrentStream()));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+  struct Piece {
+    void* memory = nullptr;
+    cudaEvent_t sent = nullptr;
+  };
+
+  Staging() {
+    for (Piece& piece : pieces_) {
+      SPOTLIGHT_CUDA_CALL(cudaMallocHost(&piece.memory, kPieceBytes));
+      SPOTLIGHT_CUDA_CALL(cudaEventCreateWithFlags(&piece.sent, cudaEventDisableTiming));
+    }
+  }
+
+  std::mutex mutex_;
+  std::array<Piece, 4> pieces_;
+  std::size_t next_ = 0;
+};
+
+// A recording would hold the address of memory whose contents change.
+void RequireNoRecording() {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  SPOTLIGHT_CUDA_CALL(cudaStreamIsCapturing(CurrentStream(), &status));
+  SPOTLIGHT_REQUIRE(status == cudaStreamCaptureStatusNone, "a copy from or to the host among recorded launches");
+}
+
+}  // namespace
 
 // Never of no bytes, so that every buffer has an address.
 void* AllocateMemory(std::size_t bytes) {
@@ -29,11 +85,16 @@ void FreeMemory(void* memory) { cudaFree(memory); }  // waits for kernels that m
 
 void CopyIn(void* to, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
-  SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(to, host, bytes, cudaMemcpyDefault, CurrentStream()));
-  SPOTLIGHT_CUDA_CALL(cudaStreamSynchronize(CurrentStream()));
+  RequireNoRecording();
+  Staging::Get().Send(to, host, bytes);
 }
 
-void CopyOut(void* host, const void* from, std::size_t bytes) { CopyIn(host, from, bytes); }
+void CopyOut(void* host, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  RequireNoRecording();
+  SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, CurrentStream()));
+  SPOTLIGHT_CUDA_CALL(cudaStreamSynchronize(CurrentStream()));
+}
 
 void ZeroMemory(void* to, std::size_t bytes) {
   if (bytes > 0) SPOTLIGHT_CUDA_CALL(cudaMemsetAsync(to, 0, bytes, CurrentStream()));

@@ -50,6 +50,7 @@ extern "C" const spotlight::Operations& SpotlightCudaBackEnd(const spotlight::Ba
       .name = "cuda",
       .host_memory = false,
       .bf16 = true,
+      .records = true,
 #define SPOTLIGHT_OPERATION(Name) .Name = &spotlight::cuda::Name,
 #include "kernels/operations.inc"
 #undef SPOTLIGHT_OPERATION

@@ -5,6 +5,11 @@
 #include "kernels/cuda/library.hpp"
 
 namespace spotlight::cuda {
+namespace {
+
+std::size_t scratch_size = 0;
+
+}  // namespace
 
 Stream CurrentStream() {
   static const Stream stream = [] {
@@ -17,14 +22,15 @@ Stream CurrentStream() {
 
 void* ScratchBytes(std::size_t bytes) {
   static std::vector<void*> blocks;  // the last one is in use
-  static std::size_t size = 0;       // of it
-  if (bytes > size || blocks.empty()) {
+  if (bytes > scratch_size || blocks.empty()) {
     void* block = nullptr;
     SPOTLIGHT_CUDA_CALL(cudaMalloc(&block, bytes));
     blocks.push_back(block);
-    size = bytes;
+    scratch_size = bytes;
   }
   return blocks.back();
 }
+
+std::size_t ScratchSize() { return scratch_size; }
 
 }  // namespace spotlight::cuda

@@ -17,6 +17,8 @@ Stream CurrentStream();
 // later, so a kernel is done with it when another one gets it. It grows to the largest size asked for; older memory
 // stays, because graphs of launches may hold its address.
 void* ScratchBytes(std::size_t bytes);
+// The largest size so far: as long as it stays, ScratchBytes waits for nothing on a device.
+std::size_t ScratchSize();
 
 template <typename T>
 T* Scratch(std::size_t count) {

@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <new>
 
+#include "kernels/cuda/recorder_on_cpu.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace spotlight::cuda {
@@ -12,15 +15,21 @@ struct Free {
   void operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
 };
 
+std::atomic<std::size_t> scratch_size = 0;
+
 }  // namespace
 
 Stream CurrentStream() { return nullptr; }
 
 // New memory each time, so that a sanitizer sees whoever reads beyond what was asked for or after the next call.
 void* ScratchBytes(std::size_t bytes) {
-  thread_local std::unique_ptr<std::byte, Free> scratch;
-  scratch.reset(static_cast<std::byte*>(::operator new[](bytes, kAlignment)));
+  thread_local std::shared_ptr<std::byte> scratch;
+  scratch = std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new[](bytes, kAlignment)), Free());
+  if (on_cpu::IsRecording()) on_cpu::Keep(scratch);
+  scratch_size = std::max(scratch_size.load(), bytes);
   return scratch.get();
 }
+
+std::size_t ScratchSize() { return scratch_size; }
 
 }  // namespace spotlight::cuda

@@ -44,7 +44,7 @@ MAY_INCLUDE = {
 THIRD_PARTY = [
     (re.compile(r"(mpi(-ext)?\.h|nccl\.h|zmq\.hpp?)$"), {"comm"}),
     (re.compile(r"(hdf5(_hl)?|H5\w*|png|zlib)\.h$|nlohmann/"), {"io"}),
-    (re.compile(r"Kokkos_|oneapi/dnnl|dnnl|cuda|cudnn|cublas"), {"kernels"}),
+    (re.compile(r"Kokkos_|oneapi/dnnl|dnnl|cuda|cudnn|cublas|nvtx"), {"kernels"}),
     (re.compile(r"CLI/|INIReader|ini\.h$"), {"config", "main"}),
 ]
 # Rooms that decide get time and data as arguments, so that a simulator can drive them.

@@ -1,0 +1,160 @@
+// What the host may do while kernels run (kernels/stream.hpp, kernels/recordings.hpp), on the CPU and in the emulation,
+// whose copies are late and whose recordings are those of a graph of launches.
+#include "kernels/stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.hpp"
+#include "kernels/operations.hpp"
+#include "kernels/recordings.hpp"
+#include "tests/kernels/check.hpp"
+#include "tests/kernels/cuda_on_cpu.hpp"
+
+namespace spotlight {
+namespace {
+
+Floats Of(const Buffer& buffer) {
+  Floats values(static_cast<std::size_t>(buffer.size()));
+  buffer.CopyToHost(values);
+  return values;
+}
+
+Buffer Filled(const Floats& values) {
+  Buffer buffer(std::ssize(values));
+  buffer.CopyFromHost(values);
+  return buffer;
+}
+
+Floats Read(HostCopy& copy) {
+  const std::span<const float> values = copy.Values();
+  return {values.begin(), values.end()};
+}
+
+TEST(HostCopy, HasTheValuesOfItsStart) {
+  const std::unique_ptr<HostCopy> copy = MakeHostCopy();
+  copy->Reserve(2);
+  Buffer x = Filled({1, 2, 3});
+  copy->Start(x.data(), 3);  // more than was reserved
+  x.Zero();
+  EXPECT_EQ(Read(*copy), (Floats{1, 2, 3}));
+  EXPECT_TRUE(copy->Done());
+  copy->Start(x.data() + 1, 1);
+  EXPECT_EQ(Read(*copy), Floats{0});
+  copy->Start(x.data(), 0);
+  EXPECT_EQ(Read(*copy), Floats{});
+}
+
+TEST(LaunchTimer, TimesWhatLiesBetween) {
+  const std::unique_ptr<LaunchTimer> timer = MakeLaunchTimer();
+  Buffer x = Filled(Normals(1, 1 << 16));
+  timer->Start();
+  Axpy(x.size(), 1.0f, x.data(), x.data());
+  timer->Stop();
+  const double once = timer->Seconds();
+  EXPECT_TRUE(timer->Done());
+  EXPECT_GT(once, 0);
+  timer->Start();
+  for (int i = 0; i < 100; ++i) Axpy(x.size(), 1.0f, x.data(), x.data());
+  timer->Stop();
+  EXPECT_GT(timer->Seconds(), once);
+}
+
+// In the emulation, whatever the tests run on otherwise.
+class RecordingsTest : public testing::Test {
+ protected:
+  RecordingsTest() : usual_(ActiveOperations()) { UseOperations(CudaOnCpuOperations()); }
+  ~RecordingsTest() override { UseOperations(usual_); }
+
+  // y += factor x, and once more by a matrix product, which is none of the back end's own kernels.
+  void Run(const Recordings::Key& key) {
+    recordings_.Run(key, [&] {
+      ++calls_;
+      Axpy(2, factor_, x_.data(), y_.data());
+      Gemm({.m = 1, .n = 2, .k = 1, .lda = 1, .ldb = 2, .ldc = 2, .accumulate = true}, one_.data(), x_.data(),
+           y_.data());
+    });
+  }
+
+  const Operations& usual_;
+  Recordings recordings_{2};
+  Buffer x_ = Filled({1, 10}), y_ = Filled({0, 0}), one_ = Filled({1});
+  float factor_ = 1;
+  int calls_ = 0;
+};
+
+TEST_F(RecordingsTest, ReplayTheArgumentsOnTheContentsOfTheMoment) {
+  for (int i = 0; i < 3; ++i) Run({7});
+  EXPECT_EQ(Of(y_), (Floats{6, 60}));
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(recordings_.replayed(), 1u);
+  factor_ = 100;  // not in the key: nobody sees it
+  x_.CopyFromHost(Floats{2, 20});
+  Run({7});
+  EXPECT_EQ(Of(y_), (Floats{10, 100}));
+  Run({7, 100});
+  EXPECT_EQ(Of(y_), (Floats{212, 2120}));
+  EXPECT_EQ(calls_, 3);
+}
+
+TEST_F(RecordingsTest, KeepTheKeysUsedLast) {
+  for (const std::int64_t key : {1, 1, 2, 2, 1, 3, 3}) Run({key});  // 3 takes the place of 2
+  EXPECT_EQ(calls_, 6);
+  Run({1});
+  EXPECT_EQ(calls_, 6);
+  Run({2});
+  EXPECT_EQ(calls_, 7);
+}
+
+TEST_F(RecordingsTest, AreMadeAnewWhenMemoryGoesThatTheyMayUse) {
+  auto older = std::make_unique<Buffer>(100);
+  for (int i = 0; i < 3; ++i) Run({1});
+  EXPECT_EQ(calls_, 2);
+  Buffer(100).Zero();  // came and went after the recording
+  Run({1});
+  EXPECT_EQ(calls_, 2);
+  older.reset();
+  for (int i = 0; i < 3; ++i) Run({1});
+  EXPECT_EQ(calls_, 4);
+  EXPECT_EQ(Of(y_), (Floats{14, 140}));
+}
+
+TEST_F(RecordingsTest, HoldTheScratchMemoryThatTheyWrite) {
+  const StepCoefficients step{.c_x = 1, .log_prob_scale = 1};
+  Buffer log_prob(1);
+  const auto score = [&] {
+    recordings_.Run({1}, [&] { LogProb(1, 2, &step, x_.data(), x_.data(), y_.data(), log_prob.data()); });
+    return Of(log_prob);
+  };
+  const Floats first = score();
+  score();
+  LogProb(1, 2, &step, x_.data(), x_.data(), x_.data(), log_prob.data());  // other scratch memory
+  EXPECT_EQ(score(), first);
+  EXPECT_EQ(recordings_.replayed(), 1u);
+}
+
+TEST_F(RecordingsTest, RefuseTheHostsWork) {
+  const auto refused = [&](const std::function<void()>& work) {
+    recordings_.Run({1}, [] {});
+    EXPECT_THROW(recordings_.Run({1}, work), InternalError);
+    recordings_ = Recordings(2);
+  };
+  refused([&] { Of(y_); });
+  refused([&] { y_.CopyFromHost(Floats{1}); });
+  refused([&] { SquaredNorm(2, x_.data()); });
+  refused([&] { Buffer(1000).Zero(); });
+  refused([&] { Record([] {}); });
+  Run({2});
+  EXPECT_EQ(Of(y_), (Floats{2, 20})) << "what follows runs";
+}
+
+TEST_F(RecordingsTest, AreCallsWhereNothingIsRecorded) {
+  UseOperations(KokkosOperations());
+  for (int i = 0; i < 4; ++i) Run({1});
+  EXPECT_EQ(calls_, 4);
+  EXPECT_THROW(Record([] {}), InternalError);
+}
+
+}  // namespace
+}  // namespace spotlight
