@@ -41,7 +41,7 @@ double Value(const Polynomial& polynomial, double x) {
 class Watch : public StepBorder {
  public:
   void Of(const StepCache& cache) { cache_ = &cache; }
-  void At(int steps, const States& /*states*/) override {
+  void At(int steps, BatchStates* /*states*/) override {
     std::vector<float> now(static_cast<std::size_t>(cache_->residual().size()));
     cache_->residual().CopyToHost(now);
     const std::size_t samples = cache_->changes().size(), size = now.size() / samples;

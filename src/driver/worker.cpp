@@ -3,6 +3,7 @@
 #include <chrono>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/failpoint.hpp"
@@ -39,37 +40,69 @@ Use UseOf(RequestKind kind) {
 
 }  // namespace
 
-// Commits, and gives the caller of the worker the word, between two steps of a batch.
+// Commits, and gives the caller of the worker the word, between two steps of a batch. A commit is posted as soon as its
+// latents have come from the kernels' memory: on the CPU at its own border, on a device while the next step runs.
 class Worker::Border : public StepBorder {
  public:
   // steps: done of the batch at its start.
   Border(Worker& worker, const Lines& lines, const std::vector<Request>& requests, int steps)
       : worker_(worker), lines_(lines), requests_(requests), committed_(steps) {}
+  // A batch that ends otherwise than it should has got so far nevertheless.
+  ~Border() {
+    try {
+      Post();
+    } catch (const std::exception&) {  // what ended the batch counts
+    }
+  }
 
-  void At(int steps, const States& states) override {
+  void At(int steps, BatchStates* states) override {
     Failpoint("denoise.step");
     if (requests_[0].kind == RequestKind::kExplore) Failpoint("explore.step");
-    worker_.step_seconds_ = Now() - last_;
+    // On a device a batch is at its first border before the step has run: then the last batch's time is the better one.
+    if (borders_++ > 0 || worker_.step_seconds_ == 0) worker_.step_seconds_ = Now() - last_;
     worker_.sample_steps_ += requests_.size();
+    Post();
+    if (steps - committed_ >= Interval()) {
+      Copy(steps, states);
+      if (under_way_ != nullptr && under_way_->Ready()) Post();
+    }
     const auto commit = [&] {
-      if (committed_ == steps || !states) return;  // nothing new, or nothing to go on from
-      const double start = Now();
-      if (worker_.leads()) {
-        Failpoint("commit.begin");
-        CommitStates message{worker_.rank_, requests_, states()};
-        DamagePoint("commit.latents", std::as_writable_bytes(std::span(message.states[0].latents)));
-        lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
-        Failpoint("commit.posted");
-      }
-      committed_ = steps;
-      worker_.commit_seconds_ = Now() - start;
+      Copy(steps, states);
+      Post();
     };
-    if (steps - committed_ >= Interval()) commit();
-    if (worker_.at_border_(Unwanted(), commit)) throw BatchDropped{};
+    if (worker_.at_border_(Unwanted(), commit)) {
+      under_way_ = nullptr;
+      throw BatchDropped{};
+    }
     last_ = Now();
   }
 
+  // The commit that is under way, if there is one: waits for its latents.
+  void Post() {
+    BatchStates* const states = std::exchange(under_way_, nullptr);
+    if (states == nullptr) return;
+    const double start = Now();
+    CommitStates message{worker_.rank_, requests_, states->Take()};
+    DamagePoint("commit.latents", std::as_writable_bytes(std::span(message.states[0].latents)));
+    lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
+    Failpoint("commit.posted");
+    worker_.commit_seconds_ += Now() - start;
+  }
+
  private:
+  void Copy(int steps, BatchStates* states) {
+    if (committed_ == steps || states == nullptr) return;  // nothing new, or nothing to go on from
+    const double start = Now();
+    if (worker_.leads()) {
+      Failpoint("commit.begin");
+      Post();  // of an earlier border
+      states->Start();
+      under_way_ = states;
+    }
+    committed_ = steps;
+    worker_.commit_seconds_ = Now() - start;
+  }
+
   // Whether the coordinator has said so: to the leader.
   bool Unwanted() const {
     if (!worker_.leads()) return false;
@@ -91,7 +124,9 @@ class Worker::Border : public StepBorder {
   Worker& worker_;
   const Lines& lines_;
   const std::vector<Request>& requests_;
-  int committed_;  // steps
+  int committed_;                     // steps
+  BatchStates* under_way_ = nullptr;  // of them, not posted yet
+  int borders_ = 0;
   double last_ = Now();
 };
 
@@ -284,6 +319,7 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
     Border border(*this, lines, requests, work.states.empty() ? 0 : static_cast<int>(work.states[0].steps));
     std::vector<Denoised> denoised =
         sampler_.Denoise(weights_.Of(key), requests, prompts, group_, work.states, at_border_ ? &border : nullptr);
+    border.Post();
     sample_steps_ += requests.size();  // the last step has no border
     push.times = sampler_.times();
     const ImageShape shape = sampler_.image_shape();

@@ -1,7 +1,6 @@
 #include "rollout/sampler.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -55,14 +54,22 @@ Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const s
       latent_size_(image_shape_.tokens() * layout->config().in_channels),
       cache_(CacheSettings(config.explore)) {}
 
-// One pass of the network, timed.
-void Sampler::Pass(Parameters& parameters, const VelocityInput& input) {
-  const auto start = std::chrono::steady_clock::now();
+// One pass of the network.
+void Sampler::Pass(Parameters& parameters, const VelocityInput& input, TimedPass& pass) {
+  if (pass.timer == nullptr) pass.timer = MakeLaunchTimer();
+  pass.timer->Start();
   velocity_.Forward(parameters, input, false, v_.data());
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const bool cached = input.reuse.cache != nullptr && cache_.reused_all();
-  (cached ? times_.cached_seconds : times_.real_seconds) += seconds;
-  ++(cached ? times_.cached_passes : times_.real_passes);
+  pass.timer->Stop();
+  pass.cached = input.reuse.cache != nullptr && cache_.reused_all();
+  pass.under_way = true;
+}
+
+// Waits until the pass has run.
+void Sampler::AddTime(TimedPass& pass) {
+  if (!pass.under_way) return;
+  (pass.cached ? times_.cached_seconds : times_.real_seconds) += pass.timer->Seconds();
+  ++(pass.cached ? times_.cached_passes : times_.real_passes);
+  pass.under_way = false;
 }
 
 int Sampler::StepsOf(RequestKind kind) const {
@@ -101,16 +108,6 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
     }
     return stream;
   };
-  const auto keep_latents = [&](const Buffer& x) {
-    std::vector<float> host(static_cast<std::size_t>(batch * n));
-    x.CopyToHost(host);
-    for (std::size_t b = 0; b < requests.size(); ++b) {
-      const auto row = host.begin() + static_cast<Index>(b) * n;
-      std::vector<float>& trajectory = results[b].trajectory;
-      trajectory.insert(trajectory.end(), row, row + n);
-    }
-  };
-
   const int count = static_cast<int>(steps.size());
   const std::vector<Compute> reuse = PlanReuse(config_.explore, first, count);
   // What the cache holds is not kept: a batch can start only where nothing is reused.
@@ -122,6 +119,7 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
             .requests = static_cast<std::uint32_t>(requests.size())};
   for (Buffer* buffer : {&x_, &x_next_, &v_, &z_}) buffer->Resize(batch * n);
   log_prob_.Resize(batch);
+  for (TimedPass& pass : passes_) pass.under_way = false;
   int done = 0;  // steps
   if (states.empty()) {
     NormalNoise(batch, n, keys(-1).data(), x_.data());
@@ -135,21 +133,10 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
       SPOTLIGHT_REQUIRE(static_cast<int>(state.steps) == done && std::ssize(state.latents) == n,
                         "a batch is at one step");
       latents.insert(latents.end(), state.latents.begin(), state.latents.end());
-      results[b].trajectory = state.trajectory;
-      results[b].log_probs = state.log_probs;
     }
     x_.CopyFromHost(latents);
   }
-  const auto read_states = [&] {
-    std::vector<float> host(static_cast<std::size_t>(batch * n));
-    x_.CopyToHost(host);
-    std::vector<DenoiseState> now(requests.size());
-    for (std::size_t b = 0; b < requests.size(); ++b) {
-      const auto row = host.begin() + static_cast<Index>(b) * n;
-      now[b] = {static_cast<std::uint32_t>(done), {row, row + n}, results[b].trajectory, results[b].log_probs};
-    }
-    return now;
-  };
+  kept_.Begin(batch, n, rollout ? window_end - window_begin : 0, states);
   VelocityInput input{.image_shape = image_shape_, .level_index = std::vector<int>(requests.size(), 0)};
   velocity_.SetTexts(parameters, conditions, true, group);
   if (!reuse.empty()) {
@@ -168,32 +155,35 @@ std::vector<Denoised> Sampler::Denoise(Parameters& parameters, const std::vector
     input.latents = x_.data();
     input.levels = {step.sigma};
     if (!reuse.empty()) input.reuse.compute = reuse[static_cast<std::size_t>(i)];
-    Pass(parameters, input);
+    TimedPass& pass = passes_[static_cast<std::size_t>(i) % passes_.size()];
+    Pass(parameters, input, pass);
     if (stochastic) NormalNoise(batch, n, keys(i).data(), z_.data());
     SdeStep(batch, n, coefficients.data(), x_.data(), v_.data(), stochastic ? z_.data() : nullptr, x_next_.data());
     if (stochastic && rollout) {
       // Scored from the stored latents, exactly as training will score them.
       LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
-      std::vector<float> host(requests.size());
-      log_prob_.CopyToHost(host);
-      for (std::size_t b = 0; b < requests.size(); ++b) {
-        results[b].log_probs.push_back(host[b]);
-        results[b].steps.push_back(step);
-      }
-      keep_latents(x_);
-      if (i + 1 == window_end) keep_latents(x_next_);
+      kept_.KeepLogProbs(log_prob_);
+      for (Denoised& result : results) result.steps.push_back(step);
+      kept_.KeepLatents(x_);
+      if (i + 1 == window_end) kept_.KeepLatents(x_next_);
     }
     std::swap(x_, x_next_);
     done = i + 1;
+    AddTime(passes_[static_cast<std::size_t>(done) % passes_.size()]);  // of the step before: no more than one ahead
+    if (pass.timer->Done()) AddTime(pass);
     if (border != nullptr && done < count) {
-      border->At(done, can_start(done) ? StepBorder::States(read_states) : StepBorder::States());
+      kept_.AtBorder(static_cast<std::uint32_t>(done), x_);
+      border->At(done, can_start(done) ? &kept_ : nullptr);
     }
   }
+  for (TimedPass& pass : passes_) AddTime(pass);
   std::vector<float> host(static_cast<std::size_t>(batch * n));
   x_.CopyToHost(host);
   for (std::size_t b = 0; b < requests.size(); ++b) {
     const auto row = host.begin() + static_cast<Index>(b) * n;
     results[b].latents.assign(row, row + n);
+    results[b].trajectory = kept_.Trajectory(b);
+    results[b].log_probs = kept_.LogProbs(b);
   }
   return results;
 }

@@ -6,7 +6,7 @@
 // model/step_cache.hpp, rollout/skip_schedule.hpp); the noise and the scheduler run at all steps.
 #pragma once
 
-#include <functional>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -15,7 +15,9 @@
 #include "base/scheduler_config.hpp"
 #include "base/sequence_group.hpp"
 #include "config/config.hpp"
+#include "kernels/stream.hpp"
 #include "model/guided_velocity.hpp"
+#include "rollout/kept_steps.hpp"
 
 namespace spotlight {
 
@@ -33,16 +35,14 @@ struct Denoised {
   std::vector<StepCoefficients> steps;  // [window]
 };
 
-// Called between two steps of a batch, by every rank of the group; what it throws ends the batch.
+// Called between two steps of a batch, by every rank of the group; what it throws ends the batch. On a device the last
+// step may still run: the host is one step ahead at most.
 class StepBorder {
  public:
-  // Where each request has got to, in their order. Copies; only when asked. Empty: nobody can go on from here, since
-  // the next step needs what the steps before have left in memory.
-  using States = std::function<std::vector<DenoiseState>()>;
-
   virtual ~StepBorder() = default;
-  // `steps` of the batch are done, more follow.
-  virtual void At(int steps, const States& states) = 0;
+  // `steps` of the batch are done, more follow. states: where each request has got to, for who asks; they outlive the
+  // batch. Null: nobody can go on from here, since the next step needs what the steps before have left in memory.
+  virtual void At(int steps, BatchStates* states) = 0;
 };
 
 class Sampler {
@@ -59,7 +59,7 @@ class Sampler {
                                 const ConditionedPrompts& prompts, SequenceGroup* group = nullptr,
                                 const std::vector<DenoiseState>& states = {}, StepBorder* border = nullptr);
 
-  // Of the last Denoise: degree, requests, passes and their seconds. If it was cut, up to there.
+  // Of the last Denoise: degree, requests, passes and their seconds. If it was cut, those that are known to have run.
   const BatchTimes& times() const { return times_; }
   const StepCache& cache() const { return cache_; }
 
@@ -73,7 +73,14 @@ class Sampler {
   Index latent_size() const { return latent_size_; }  // S * C
 
  private:
-  void Pass(Parameters& parameters, const VelocityInput& input);
+  // The last passes, whose time is not known before they have run.
+  struct TimedPass {
+    std::unique_ptr<LaunchTimer> timer;
+    bool under_way = false, cached = false;
+  };
+
+  void Pass(Parameters& parameters, const VelocityInput& input, TimedPass& pass);
+  void AddTime(TimedPass& pass);
 
   Config config_;
   SchedulerConfig scheduler_;
@@ -82,6 +89,8 @@ class Sampler {
   Index latent_size_;
   StepCache cache_;
   BatchTimes times_;
+  std::array<TimedPass, 2> passes_;  // even and odd steps
+  KeptSteps kept_;
   Buffer x_, x_next_, v_, z_, log_prob_;
 };
 

@@ -1,7 +1,7 @@
 // Linked into a program, gives it a back end whose memory the host must not touch: Kokkos' operations on memory that
-// can only be read and written while an operation runs. A program that works with it, and ends with the same bits,
-// treats kernel memory as if it were a GPU's. Whoever touches it elsewhere ends with a message (exit code 139 or a
-// signal). Other threads of the host are not caught while an operation runs.
+// can only be read and written while an operation runs, and copies to the host that are late. A program that works with
+// it, and ends with the same bits, treats kernel memory as if it were a GPU's. Whoever touches it elsewhere ends with a
+// message (exit code 139 or a signal). Other threads of the host are not caught while an operation runs.
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,6 +17,7 @@
 
 #include "base/error.hpp"
 #include "kernels/operations.hpp"
+#include "tests/kernels/late_copy.hpp"
 
 namespace spotlight {
 namespace {
@@ -124,6 +125,7 @@ const Operations kGuarded = [] {
 #undef SPOTLIGHT_OPERATION
   operations.AllocateMemory = &GuardedAllocate;
   operations.FreeMemory = &GuardedFree;
+  operations.MakeHostCopy = &MakeLateCopy;
   return operations;
 }();
 

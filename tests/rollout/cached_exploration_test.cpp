@@ -48,9 +48,9 @@ TEST(SkipSchedule, RefusesWhatIsNoNumberOfSteps) {
 // At each border: whether it may be resumed there.
 class Offers : public StepBorder {
  public:
-  void At(int steps, const States& states) override {
+  void At(int steps, BatchStates* states) override {
     ++borders;
-    if (states) offered.push_back(steps);
+    if (states != nullptr) offered.push_back(steps);
   }
   int borders = 0;
   std::vector<int> offered;

@@ -62,9 +62,10 @@ class ShapesModel : public testing::Test {
 class StopAt : public StepBorder {
  public:
   explicit StopAt(int steps) : steps_(steps) {}
-  void At(int steps, const States& states) override {
+  void At(int steps, BatchStates* states) override {
     if (steps != steps_) return;
-    committed = states();
+    states->Start();
+    committed = states->Take();
     throw PeerStopped{};
   }
   struct PeerStopped {};
