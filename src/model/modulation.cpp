@@ -25,7 +25,7 @@ std::string NameOf(Precision precision, const std::vector<float>& levels) {
 void TimeEmbedding::Forward(const DitLayout& layout, const PartMemory& time, std::span<const float> sigmas,
                             AdaptedLinearOps& ops) {
   const Index levels = static_cast<Index>(sigmas.size()), d = layout.config().width();
-  Buffer sigma(levels);
+  sigma.Resize(levels);
   sigma.CopyFromHost(sigmas);
   sinusoid.Resize(levels * kSinusoid);
   for (Buffer* buffer : {&time_hidden, &time_act, &temb, &temb_act}) buffer->Resize(levels * d);

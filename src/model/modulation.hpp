@@ -17,6 +17,7 @@ namespace spotlight {
 
 // U noise levels: e = sinusoid(sigma), temb = linear_2(SiLU(linear_1(e))).
 struct TimeEmbedding {
+  Buffer sigma;                  // [U]
   Buffer sinusoid;               // [U, 256]
   Buffer time_hidden, time_act;  // [U, d] before and after SiLU
   Buffer temb, temb_act;         // [U, d]; every modulation starts with SiLU(temb)

@@ -26,11 +26,9 @@ float* StepCache::Indicator(Index size) {
 void StepCache::Measure(TokenShards& shards, Index width) {
   const Index own = shards.rows(Stream::kImage).rows();
   const TokenRows all = shards.all_rows(Stream::kImage);
-  sums_.Resize(own * 2);
   RowChanges(own, width, indicator_.data(), last_indicator_.data(), sums_.data());
   const bool alone = shards.ranks() == 1;
   if (!alone) {
-    all_sums_.Resize(all.rows() * 2);
     shards.Exchange({{TokenShards::Transfer::Kind::kGather, Stream::kImage, 2, 0, sums_.data(), all_sums_.data()}});
   }
   std::vector<float> host(static_cast<std::size_t>(all.rows() * 2));
@@ -59,6 +57,13 @@ std::vector<Index> StepCache::Choose(TokenShards& shards, Index width, Compute c
   const bool gated = settings_.gate != Gate::kNone;
   SPOTLIGHT_REQUIRE(started_ ? gated || compute != Compute::kGated : compute != Compute::kNobody,
                     "a gate, and something to reuse");
+  if (gated) {
+    // Also where nothing is compared yet: later steps make no memory.
+    const Index own = shards.rows(Stream::kImage).rows();
+    last_indicator_.Resize(own * width);
+    sums_.Resize(own * 2);
+    if (shards.ranks() > 1) all_sums_.Resize(shards.all_rows(Stream::kImage).rows() * 2);
+  }
   if (gated && started_) Measure(shards, width);
   std::vector<Index> chosen;
   for (std::size_t b = 0; b < computed_.size(); ++b) {

@@ -160,17 +160,17 @@ void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const 
   Parameters& parameters = trained_.parameters();
   velocity_.SetTexts(parameters, texts, false, sequence_group_);
   velocity_.Forward(parameters, input, true, v_.data());
-  Buffer log_prob(batch), kl(batch), dlog_prob(batch), dkl(batch);
-  LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob.data());
+  for (Buffer* buffer : {&log_prob_, &kl_, &dlog_prob_, &dkl_}) buffer->Resize(batch);
+  LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
   std::vector<float> log_probs(pairs.size()), kls(pairs.size(), 0.0f), dlog_probs(pairs.size());
-  log_prob.CopyToHost(log_probs);
+  log_prob_.CopyToHost(log_probs);
   const bool with_kl = config_.train.kl_beta > 0;
   if (with_kl) {
     v_reference_.Resize(batch * n);
     reference_.SetTexts(model_.Base(), texts, false, sequence_group_);
     reference_.Forward(model_.Base(), input, false, v_reference_.data());
-    StepKl(batch, n, coefficients.data(), v_.data(), v_reference_.data(), kl.data());
-    kl.CopyToHost(kls);
+    StepKl(batch, n, coefficients.data(), v_.data(), v_reference_.data(), kl_.data());
+    kl_.CopyToHost(kls);
   }
   for (std::size_t b = 0; b < pairs.size(); ++b) {
     const double old_log_prob = pairs[b].sample->sample.log_probs[static_cast<std::size_t>(pairs[b].step)];
@@ -187,11 +187,11 @@ void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const 
     sums.ratio_deviation += std::abs(pair.ratio - 1);
     sums.ratio_max = std::max(sums.ratio_max, std::abs(pair.ratio - 1));
   }
-  dlog_prob.CopyFromHost(dlog_probs);
+  dlog_prob_.CopyFromHost(dlog_probs);
   const std::vector<float> dkls(pairs.size(), static_cast<float>(config_.train.kl_beta * pair_weight));
-  dkl.CopyFromHost(dkls);
+  dkl_.CopyFromHost(dkls);
   LogProbBackward(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(),
-                  with_kl ? v_reference_.data() : nullptr, dlog_prob.data(), dkl.data(), dv_.data());
+                  with_kl ? v_reference_.data() : nullptr, dlog_prob_.data(), dkl_.data(), dv_.data());
   if (!with_kl) {
     // The clip takes the gradient of a fifth to a half of the pairs after the first update. Their terms of the sums are
     // exact zeros, and twice the work of the forward pass.

@@ -62,6 +62,7 @@ class Trainer {
   ImageShape image_shape_;
   Index latent_size_;
   Buffer x_, x_next_, v_, v_reference_, dv_;
+  Buffer log_prob_, kl_, dlog_prob_, dkl_;  // [pairs]
 };
 
 }  // namespace spotlight
