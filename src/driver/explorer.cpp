@@ -14,6 +14,7 @@
 #include "driver/dispatch.hpp"
 #include "driver/signals.hpp"
 #include "kernels/fingerprint.hpp"
+#include "kernels/stream.hpp"
 
 namespace spotlight {
 namespace {
@@ -184,6 +185,7 @@ Explorer::PoolView Explorer::View(const std::vector<PoolMember>& pool) const {
 
 // True: this rank's group is another one than before.
 bool Explorer::Regroup(bool batch_broken) {
+  const Phase phase("regroup");
   const auto start = std::chrono::steady_clock::now();
   if (HasNotice()) own_.state = MemberState::kLeaving;
   const bool led = pool_.group().index() == 0 && own_.group >= 0;

@@ -11,6 +11,7 @@
 #include "driver/computing.hpp"
 #include "driver/dispatch.hpp"
 #include "io/state_file.hpp"
+#include "kernels/stream.hpp"
 #include "rollout/schedule.hpp"
 #include "schedule/commit_interval.hpp"
 
@@ -19,16 +20,25 @@ namespace {
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Adds the life of the object to one use of this worker's time.
+// Adds the life of the object to one use of this worker's time, and shows it as a phase.
 class Stopwatch {
  public:
-  Stopwatch(std::vector<double>& busy_seconds, Use use) : seconds_(busy_seconds[static_cast<std::size_t>(use)]) {}
+  Stopwatch(std::vector<double>& busy_seconds, Use use)
+      : seconds_(busy_seconds[static_cast<std::size_t>(use)]), phase_(UseName(use).data()) {}  // names are literals
   ~Stopwatch() { seconds_ += Now() - start_; }
 
  private:
   double& seconds_;
+  Phase phase_;
   double start_ = Now();
 };
+
+// What `work` returns, as a phase.
+template <typename Work>
+auto During(const char* name, const Work& work) {
+  const Phase phase(name);
+  return work();
+}
 
 // Nobody needs the batch in work any more.
 struct BatchDropped {};
@@ -82,6 +92,7 @@ class Worker::Border : public StepBorder {
     BatchStates* const states = std::exchange(under_way_, nullptr);
     if (states == nullptr) return;
     const double start = Now();
+    const Phase phase("commit");
     CommitStates message{worker_.rank_, requests_, states->Take()};
     DamagePoint("commit.latents", std::as_writable_bytes(std::span(message.states[0].latents)));
     lines_.own.Post(Encode(message, worker_.run_id_));  // one that finds no room is made up for by the next
@@ -277,6 +288,7 @@ void Worker::TrainIteration(const Lines& lines, const Train& train) {
   if (pushes) {
     const MessageCall call = [&](const Message& message) { return Call(lines.shared, message); };
     Failpoint("train.push");
+    const Phase phase("push weights");
     const double start = Now();
     PushInPieces(call, trained.next_version, false, weights);
     PushInPieces(call, trained.next_version, true, ema);
@@ -287,6 +299,7 @@ void Worker::TrainIteration(const Lines& lines, const Train& train) {
 
 void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
+  const Phase phase("fetch weights");
   Failpoint("weights.wanted");
   if (exchange_) exchange_->Withdraw();  // Load lets go of what is served
   // By its own line: the others of the group may wait for it, to share what it fetches.
@@ -326,9 +339,11 @@ void Worker::Denoise(const Lines& lines, const Work& work) {
     for (std::size_t i = 0; leads() && i < requests.size(); ++i) {
       Sample sample{.request = requests[i], .rank = push.rank};
       const double decoding = Now();
-      Image image = resources_.model.decoder->Decode(denoised[i].latents, shape.height, shape.width);
+      Image image = During(
+          "decode", [&] { return resources_.model.decoder->Decode(denoised[i].latents, shape.height, shape.width); });
       const double scoring = Now();
-      RewardScore score = resources_.reward->Score(prompts.prompts[requests[i].prompt_index], image);
+      RewardScore score =
+          During("reward", [&] { return resources_.reward->Score(prompts.prompts[requests[i].prompt_index], image); });
       push.times.decode_seconds += scoring - decoding;
       push.times.reward_seconds += Now() - scoring;
       sample.reward = score.total;

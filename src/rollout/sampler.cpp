@@ -57,6 +57,8 @@ Sampler::Sampler(const Config& config, const SchedulerConfig& scheduler, const s
 // One pass of the network.
 void Sampler::Pass(Parameters& parameters, const VelocityInput& input, TimedPass& pass) {
   if (pass.timer == nullptr) pass.timer = MakeLaunchTimer();
+  const bool cached = input.reuse.cache != nullptr && input.reuse.compute == Compute::kNobody;
+  const Phase phase(cached ? "cached pass" : "real pass");
   pass.timer->Start();
   velocity_.Forward(parameters, input, false, v_.data());
   pass.timer->Stop();

@@ -6,6 +6,7 @@
 #include "base/random.hpp"
 #include "kernels/optimizer.hpp"
 #include "kernels/sde_step.hpp"
+#include "kernels/stream.hpp"
 #include "train/grpo.hpp"
 
 namespace spotlight {
@@ -104,7 +105,10 @@ std::map<std::string, double> Trainer::Train(std::uint32_t iteration, const std:
       first_max = sums.ratio_max;
       first_mean = sums.ratio / sums.pairs;
     }
-    grad_norm += trained_.Update();
+    {
+      const Phase phase("update");
+      grad_norm += trained_.Update();
+    }
     ++applied;
     const std::vector<double*> to = total.added(), add = sums.added();
     for (std::size_t i = 0; i < to.size(); ++i) *to[i] += *add[i];
@@ -158,14 +162,18 @@ void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const 
   x_next_.CopyFromHost(x_next);
   input.latents = x_.data();
   Parameters& parameters = trained_.parameters();
-  velocity_.SetTexts(parameters, texts, false, sequence_group_);
-  velocity_.Forward(parameters, input, true, v_.data());
   for (Buffer* buffer : {&log_prob_, &kl_, &dlog_prob_, &dkl_}) buffer->Resize(batch);
-  LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
   std::vector<float> log_probs(pairs.size()), kls(pairs.size(), 0.0f), dlog_probs(pairs.size());
-  log_prob_.CopyToHost(log_probs);
+  {
+    const Phase phase("forward");
+    velocity_.SetTexts(parameters, texts, false, sequence_group_);
+    velocity_.Forward(parameters, input, true, v_.data());
+    LogProb(batch, n, coefficients.data(), x_.data(), v_.data(), x_next_.data(), log_prob_.data());
+    log_prob_.CopyToHost(log_probs);
+  }
   const bool with_kl = config_.train.kl_beta > 0;
   if (with_kl) {
+    const Phase phase("reference");
     v_reference_.Resize(batch * n);
     reference_.SetTexts(model_.Base(), texts, false, sequence_group_);
     reference_.Forward(model_.Base(), input, false, v_reference_.data());
@@ -187,6 +195,7 @@ void Trainer::MicroBatch(std::span<const Pair> pairs, double pair_weight, const 
     sums.ratio_deviation += std::abs(pair.ratio - 1);
     sums.ratio_max = std::max(sums.ratio_max, std::abs(pair.ratio - 1));
   }
+  const Phase phase("backward");
   dlog_prob_.CopyFromHost(dlog_probs);
   const std::vector<float> dkls(pairs.size(), static_cast<float>(config_.train.kl_beta * pair_weight));
   dkl_.CopyFromHost(dkls);

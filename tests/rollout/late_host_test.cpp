@@ -84,5 +84,20 @@ TEST_F(LateHost, StatesAreStartedOnceAndTakenOnce) {
   MakeSampler().Denoise(model.Of({0, false}), Requests(RequestKind::kRollout, 1), prompts_, nullptr, {}, &misuse);
 }
 
+// Names of phases as they begin, and "" where one ends.
+TEST_F(LateHost, EachPassIsAPhase) {
+  ModelWeights model(layout_, source_, Precision::kFp32, {});
+  model.Put({0, false}, weights_);
+  static std::vector<std::string> seen;
+  seen.clear();
+  const ChangedBackEnd noted([](Operations& operations) {
+    operations.BeginPhase = [](const char* name) { seen.emplace_back(name); };
+    operations.EndPhase = [] { seen.emplace_back(); };
+  });
+  MakeSampler().Denoise(model.Of({0, false}), Requests(RequestKind::kExplore, 1, 3), prompts_);
+  EXPECT_EQ(seen, (std::vector<std::string>{"real pass", "", "real pass", "", "cached pass", "", "real pass", "",
+                                            "cached pass", "", "cached pass", ""}));
+}
+
 }  // namespace
 }  // namespace spotlight
