@@ -89,6 +89,8 @@ class Dit {
   void EmbedText(Parameters& parameters, const DitInput& input);
   void ForwardBlocks(Parameters& parameters, const DitInput& input);
   void ForwardReusing(Parameters& parameters, const DitInput& input);
+  void RunBlocks(int first, Parameters& parameters, const DitInput& input);
+  std::vector<std::int64_t> RecordingKey(int first, Parameters& parameters, const DitInput& input) const;
   void Narrow(const DitInput& input, const std::vector<Index>& samples);
   void BlockModulation(int block, Parameters& parameters, Index levels);
   void ForwardBlock(int block, Parameters& parameters, const DitInput& input);

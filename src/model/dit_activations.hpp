@@ -8,6 +8,7 @@
 #include "kernels/attention.hpp"
 #include "kernels/buffer.hpp"
 #include "kernels/norm.hpp"
+#include "kernels/recordings.hpp"
 #include "model/dit.hpp"
 #include "model/modulation.hpp"
 #include "model/token_shards.hpp"
@@ -24,7 +25,7 @@ inline Modulation ModulationPart(const float* table, Index which, Index d, const
 
 struct StreamActivations {
   Buffer modulation_values;              // [U, 6d], unless a table has them
-  const float* modulation = nullptr;     // [rows of level_index, 6d]
+  const float* modulation = nullptr;     // [U, 6d]
   Buffer input, middle;                  // [X, d] before the block, and after its attention
   Buffer mean1, rstd1, mean2, rstd2;     // [X]
   ActivationBuffer normed1, normed2;     // [X, d] modulated LayerNorms
@@ -58,13 +59,14 @@ struct DitActivations {
   RopeBuffers rope;
   std::vector<int> level_index;  // [B] rows of the modulation arrays
   TimeEmbedding time;
+  PassModulation pass_modulation;                 // if there is a table
   ActivationBuffer text_normed;                   // [X, text width]
   Buffer text_rstd;                               // [X]
   Buffer image, text;                             // [X, d] the running streams
   std::vector<BlockActivations> blocks;           // one per block with keep and no recompute, else one for all
   std::vector<Buffer> image_inputs, text_inputs;  // with recompute: [X, d] per block
   Buffer final_modulation_values;                 // [U, 2d], unless a table has them
-  const float* final_modulation = nullptr;        // [rows of level_index, 2d]
+  const float* final_modulation = nullptr;        // [U, 2d]
   Buffer final_mean, final_rstd;                  // [image rows]
   ActivationBuffer normed_out;                    // [image rows, d]
 
@@ -84,6 +86,8 @@ struct DitActivations {
   ActivationBuffer dattention_image, dattention_text;
   AdaptedLinearOps linear;
   TokenSums sums;
+
+  Recordings recordings;  // of the blocks
 
   BlockActivations& block(int i) { return blocks.size() == 1 ? blocks[0] : blocks[static_cast<std::size_t>(i)]; }
 };

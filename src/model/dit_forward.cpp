@@ -1,5 +1,6 @@
 // Forward pass of the transformer; see model/dit.hpp for letters and source.
 #include <algorithm>
+#include <bit>
 
 #include "base/error.hpp"
 #include "kernels/activation.hpp"
@@ -93,9 +94,8 @@ void Dit::EmbedLevels(Parameters& parameters, const DitInput& input) {
   UpdateRope(layout_->config(), input, act.rope);
   act.level_index = input.level_index;
   if (parameters.modulation != nullptr) {
-    for (int& index : act.level_index)
-      index = parameters.modulation->Row(input.levels[static_cast<std::size_t>(index)]);
-    act.final_modulation = parameters.modulation->Final();
+    act.pass_modulation.Gather(*layout_, *parameters.modulation, input.levels);
+    act.final_modulation = act.pass_modulation.Final();
     return;
   }
   const PartMemory time = parameters.Use(layout_->time_part());
@@ -127,6 +127,7 @@ void Dit::ForwardBlocks(Parameters& parameters, const DitInput& input) {
   DitActivations& act = *activations_;
   const bool inputs_kept = act.options.keep && act.options.recompute;
   const auto layers = static_cast<std::size_t>(layout_->config().num_layers);
+  if (!act.options.keep) return RunBlocks(0, parameters, input);
   if (inputs_kept) {
     act.image_inputs.resize(layers);
     act.text_inputs.resize(layers);
@@ -139,6 +140,48 @@ void Dit::ForwardBlocks(Parameters& parameters, const DitInput& input) {
     }
     ForwardBlock(static_cast<int>(i), parameters, input);
   }
+}
+
+// Blocks from `first` on, whose numbers nobody keeps. Of one rank alone, with weights that stay where they are, the
+// launches are recorded: hundreds of them in each denoising step, and nothing of the step's own among their arguments.
+void Dit::RunBlocks(int first, Parameters& parameters, const DitInput& input) {
+  const auto run = [&] {
+    for (int i = first; i < layout_->config().num_layers; ++i) ForwardBlock(i, parameters, input);
+  };
+  if (activations_->shards.ranks() > 1 || !parameters.InPlace()) return run();
+  activations_->recordings.Run(RecordingKey(first, parameters, input), run);
+}
+
+// Shapes and options, and addresses: of the weights, and of memory that changes its place from step to step.
+std::vector<std::int64_t> Dit::RecordingKey(int first, Parameters& parameters, const DitInput& input) const {
+  const DitActivations& act = *activations_;
+  const auto address = [](const void* memory) {
+    return static_cast<std::int64_t>(std::bit_cast<std::intptr_t>(memory));
+  };
+  std::vector<std::int64_t> key{first,
+                                act.options.last_text_branch,
+                                input.batch(),
+                                static_cast<std::int64_t>(input.levels.size()),
+                                std::bit_cast<std::int32_t>(parameters.lora_scale),
+                                address(parameters.modulation),
+                                address(act.image.data()),
+                                address(act.text.data()),
+                                address(input.text_mask)};
+  key.insert(key.end(), input.text_tokens.begin(), input.text_tokens.end());
+  key.insert(key.end(), act.level_index.begin(), act.level_index.end());
+  for (const ImageShape& image : input.images) key.insert(key.end(), {image.frames, image.height, image.width});
+  for (int i = first; i < layout_->config().num_layers; ++i) {
+    for (const int part : {layout_->block_part(i), layout_->modulation_part(i)}) {
+      if (part != layout_->block_part(i) && parameters.modulation != nullptr) continue;
+      const PartMemory memory = parameters.Use(part);
+      for (const void* place :
+           {static_cast<const void*>(memory.vectors), static_cast<const void*>(memory.matrices.fp32),
+            static_cast<const void*>(memory.matrices.bf16), static_cast<const void*>(memory.adapter)}) {
+        key.push_back(address(place));
+      }
+    }
+  }
+  return key;
 }
 
 // From the embedded image to the stream after all blocks, of which only some are computed (model/step_cache.hpp).
@@ -169,9 +212,11 @@ void Dit::ForwardReusing(Parameters& parameters, const DitInput& input) {
     if (first == 0) EmbedText(parameters, input);
     const std::vector<int> level_index = act.level_index;
     const bool some = static_cast<Index>(computed.size()) < input.batch();
-    if (some) Narrow(input, computed);
-    for (int i = first; i < layout_->config().num_layers; ++i) ForwardBlock(i, parameters, input);
-    if (some) {
+    if (!some) {
+      RunBlocks(first, parameters, input);
+    } else {
+      Narrow(input, computed);
+      for (int i = first; i < layout_->config().num_layers; ++i) ForwardBlock(i, parameters, input);
       act.level_index = level_index;
       act.shards.Assign(input.group, input.text_tokens,
                         std::vector<Index>(input.text_tokens.size(), input.image_tokens()));
@@ -201,8 +246,8 @@ void Dit::BlockModulation(int block_index, Parameters& parameters, Index levels)
   DitActivations& act = *activations_;
   BlockActivations& block = act.block(block_index);
   if (parameters.modulation != nullptr) {
-    block.text.modulation = parameters.modulation->Block(block_index, Stream::kText);
-    block.image.modulation = parameters.modulation->Block(block_index, Stream::kImage);
+    block.text.modulation = act.pass_modulation.Block(block_index, Stream::kText);
+    block.image.modulation = act.pass_modulation.Block(block_index, Stream::kImage);
     return;
   }
   const BlockLayout& layout = layout_->blocks[static_cast<std::size_t>(block_index)];

@@ -6,11 +6,17 @@
 
 #include "base/error.hpp"
 #include "kernels/activation.hpp"
+#include "kernels/block_copy.hpp"
 
 namespace spotlight {
 namespace {
 
 constexpr Index kSinusoid = 256;
+
+// Values of a table of `levels` before a block's rows, image before text; of one block more: before the final rows.
+Index RowsOffset(int block, Stream stream, Index levels, Index width) {
+  return (2 * block + (stream == Stream::kText ? 1 : 0)) * levels * 6 * width;
+}
 
 // In the node's memory. A table of other levels, as another kind of command needs, has another name.
 std::string NameOf(Precision precision, const std::vector<float>& levels) {
@@ -81,11 +87,35 @@ int ModulationTable::Row(float sigma) const {
   return found->second;
 }
 
-Index ModulationTable::Offset(int block, Stream stream) const {
-  return (2 * block + (stream == Stream::kText ? 1 : 0)) * size() * 6 * width_;
-}
+Index ModulationTable::Offset(int block, Stream stream) const { return RowsOffset(block, stream, size(), width_); }
 
 const float* ModulationTable::Block(int block, Stream stream) const { return values_.data() + Offset(block, stream); }
 const float* ModulationTable::Final() const { return values_.data() + Offset(blocks_, Stream::kImage); }
+
+void PassModulation::Gather(const DitLayout& layout, const ModulationTable& table, const std::vector<float>& levels) {
+  width_ = layout.config().width();
+  blocks_ = layout.config().num_layers;
+  levels_ = static_cast<Index>(levels.size());
+  const float* first = table.Block(0, Stream::kImage);
+  std::vector<BlockCopy> copies;
+  Index to = 0;
+  const auto rows = [&](const float* from, Index size) {
+    for (const float level : levels) {
+      copies.push_back({from - first + table.Row(level) * size, to, 1, size, 0, 0});
+      to += size;
+    }
+  };
+  for (int block = 0; block < blocks_; ++block) {
+    for (const Stream stream : {Stream::kImage, Stream::kText}) rows(table.Block(block, stream), 6 * width_);
+  }
+  rows(table.Final(), 2 * width_);
+  values_.Resize(to);
+  CopyBlocks(copies, first, values_.data());
+}
+
+const float* PassModulation::Block(int block, Stream stream) const {
+  return values_.data() + RowsOffset(block, stream, levels_, width_);
+}
+const float* PassModulation::Final() const { return Block(blocks_, Stream::kImage); }
 
 }  // namespace spotlight

@@ -39,7 +39,6 @@ class ModulationTable {
   bool Intact() const { return blob_.Intact(); }
 
  private:
-  // Values before a block's rows, image before text; of one block more: before the final rows.
   Index Offset(int block, Stream stream) const;
   void Compute(const DitLayout& layout, const TensorSource& weights, Precision precision, std::span<const float> levels,
                float* values) const;
@@ -49,6 +48,22 @@ class ModulationTable {
   std::map<float, int> rows_;
   NodeBlob blob_;
   Buffer values_;  // a view of the blob
+};
+
+// The rows of a table that one pass needs, at the same place in every pass: launches that were recorded find those of
+// another noise level there.
+class PassModulation {
+ public:
+  // One row a level; SPOTLIGHT_REQUIREs that the table has it.
+  void Gather(const DitLayout& layout, const ModulationTable& table, const std::vector<float>& levels);
+
+  const float* Block(int block, Stream stream) const;  // [levels, 6d]
+  const float* Final() const;                          // [levels, 2d]
+
+ private:
+  Index width_ = 0, levels_ = 0;
+  int blocks_ = 0;
+  Buffer values_;
 };
 
 }  // namespace spotlight

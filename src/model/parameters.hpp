@@ -78,6 +78,8 @@ class Parameters {
   // Memory of a part (numbers: DitLayout), good until the next Use of another. May gather it from other ranks, so all
   // ranks of a trainer group make the same calls.
   virtual PartMemory Use(int part) = 0;
+  // Whether every part lies ready, and always at the same place: Use only tells where.
+  virtual bool InPlace() const { return false; }
   // Backward has added all of a part's gradient.
   virtual void GradientDone(int /*part*/) {}
 

@@ -67,6 +67,7 @@ class ResidentParameters : public Parameters {
   ResidentParameters(const DitLayout& layout, const WeightStorage& base, const float* adapter = nullptr,
                      float* adapter_gradient = nullptr);
   PartMemory Use(int part) override;
+  bool InPlace() const override { return true; }
 
  private:
   const DitLayout& layout_;
@@ -81,6 +82,7 @@ class FlatParameters : public Parameters {
   FlatParameters(const DitLayout& layout, const float* base, float* base_gradient = nullptr,
                  const float* adapter = nullptr, float* adapter_gradient = nullptr);
   PartMemory Use(int part) override;
+  bool InPlace() const override { return true; }
 
  private:
   const DitLayout& layout_;
