@@ -39,8 +39,9 @@ TEST(FieldList, DefaultsAreAllowedAndMembersAreDistinct) {
       Config fresh;
       std::vector<Section> others = FieldList(fresh);
       const std::string before = field.get();
-      for (const char* value : {"31", "32", "0.25", "bf16", "cuda", "qwen", "dance", "fixed", "critical", "halves",
-                                "tea", "pool", "global", "true", "false", "to_k", "a:2", "01:00:00", "1, 2, 3, 4, 5"}) {
+      for (const char* value :
+           {"31",  "32",   "0.25",   "bf16", "cuda", "qwen",  "dance", "fixed", "critical", "halves",
+            "tea", "pool", "global", "off",  "true", "false", "to_k",  "a:2",   "01:00:00", "1, 2, 3, 4, 5"}) {
         if (field.get() == before) field.set(value);
       }
       ASSERT_NE(field.get(), before) << section.name << "/" << field.key;
