@@ -59,9 +59,14 @@ SPOTLIGHT_LAUNCHER=$root/scripts/mpirun.sh
 export SPOTLIGHT_LAUNCHER
 # mpirun gives the ranks a terminal of its own, wherever their output goes.
 [[ -t 1 ]] || export SPOTLIGHT_NO_TERMINAL=1
-SPOTLIGHT_EXIT_FILE=$(mktemp) || exit 74
+own=$(mktemp -d) || exit 74
+trap 'rm -rf "$own"' EXIT
+SPOTLIGHT_EXIT_FILE=$own/exit
+: >"$SPOTLIGHT_EXIT_FILE"
 export SPOTLIGHT_EXIT_FILE
-trap 'rm -f "$SPOTLIGHT_EXIT_FILE"' EXIT
+# mpirun names its folder by its process id, and does not start ("listener thread failed") if one that was killed has
+# left a folder of that name.
+export PRTE_MCA_prte_local_tmpdir_base=$own
 
 first_stop=
 stop() {

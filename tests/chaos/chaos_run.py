@@ -273,7 +273,7 @@ class ChaosRun:
         self.check(not shared, f"/dev/shm has {sorted(shared)[:6]}")
         for path in SHARED_MEMORY.iterdir() if PRIVATE_MEMORY else ():
             path.unlink()
-        # What a killed mpirun cannot remove: its session's folder; and mpirun.sh its file.
+        # What a killed mpirun.sh cannot remove: its folder, with mpirun's.
         temporary = [str(path.relative_to(self.temporary)) for path in self.temporary.rglob("*") if path.is_file()]
         self.check(not temporary or self.killed_launchers, f"temporary files {temporary[:6]}")
         half = [path.name for path in self.directory.rglob("*.tmp")] + [

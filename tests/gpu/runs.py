@@ -59,7 +59,7 @@ class Runs(sr.RunTest):
         directory = self.folder / "killed"
         chosen = {**sr.TINY, "device/backend": self.back_end, **settings}
         process = sr.start(sr.command([sr.INPUT, "-d", directory], chosen))
-        sr.wait_for(lambda: (directory / "checkpoints/latest").exists(), "the first checkpoint")
+        sr.wait_for(process, lambda: (directory / "checkpoints/latest").exists(), "the first checkpoint")
         os.kill(process.pid, signal.SIGKILL)
         self.assertEqual(sr.wait(process).code, -signal.SIGKILL, "it had finished already")
         self.assertLess(sr.rows_written(directory), 4 + 1)

@@ -114,12 +114,33 @@ def learnt(directory):
     ]
 
 
-def wait_for(condition, what, seconds=60):
+def wait_for(process, condition, what, seconds=60):
+    """Fails, with what the run has printed and where it stands, if it ends before or takes longer; then it is killed."""
     deadline = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {seconds} s")
+        ended = process.poll() is not None
+        if (ended and not condition()) or time.monotonic() > deadline:
+            stacks = "" if ended else session_stacks(process.pid)
+            kill_session(process.pid)
+            out, err = process.communicate()
+            why = f"the run has ended with code {process.returncode}" if ended else f"not within {seconds} s"
+            raise AssertionError(f"{what}: {why}\n{out[-3000:]}\n{err[-3000:]}\n{stacks}")
         time.sleep(0.01)
+
+
+def session_stacks(session):
+    """Where the ranks of mpirun.sh's session stand; with gdb only."""
+    stacks = []
+    for entry in pathlib.Path("/proc").iterdir() if shutil.which("gdb") else ():
+        try:
+            ours = entry.name.isdigit() and os.getsid(int(entry.name)) == session
+            if not ours or not os.readlink(entry / "exe").startswith(str(pathlib.Path(BINARY).parent)):
+                continue
+        except OSError:
+            continue  # has ended
+        words = ["gdb", "-p", entry.name, "-batch", "-ex", "thread apply all backtrace 25"]
+        stacks.append(subprocess.run(words, capture_output=True, text=True, timeout=60, check=False).stdout)
+    return "\n".join(stacks)
 
 
 def rows_written(directory):

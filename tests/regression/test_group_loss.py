@@ -40,7 +40,7 @@ class Losses(RunTest):
     def interrupt(self, directory, act, code=STOPPED, seconds=SOON):
         """Acts after two iterations; what the run then does, with the seconds since."""
         process = sr.start(sr.command([INPUT, "-d", directory], dict(self.SETTINGS, **{"run/iterations": 500}), 7))
-        sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 2, "two iterations")
         began = sr.time.monotonic()
         act(process)
         result = sr.wait(process, began)
@@ -66,7 +66,7 @@ class Losses(RunTest):
         directory = self.folder / "run"
         process = sr.start(sr.command([INPUT, "-d", directory], self.SETTINGS, 7))
         for rows, rank in ((1, 3), (2, 6)):
-            sr.wait_for(lambda: rows_written(directory) >= rows, f"{rows} iterations")
+            sr.wait_for(process, lambda: rows_written(directory) >= rows, f"{rows} iterations")
             os.kill(sr.processes(directory)[rank], signal.SIGKILL)
         self.assert_code(FINISHED, sr.wait(process))
         self.assert_same_run(directory, self.gold)
@@ -76,7 +76,7 @@ class Losses(RunTest):
         moments = ((2, 2), (4, 1))  # rows, then the rank that is killed: a follower, a leader
         process = sr.start(sr.command([INPUT, "-d", directory], self.SETTINGS, 7))
         for rows, rank in moments:
-            sr.wait_for(lambda: rows_written(directory) >= rows, f"{rows} iterations")
+            sr.wait_for(process, lambda: rows_written(directory) >= rows, f"{rows} iterations")
             os.kill(sr.processes(directory)[rank], signal.SIGKILL)
             self.assert_code(STOPPED, sr.wait(process))
             process = sr.start(sr.command(["-r", "latest", "-d", directory], {}, 7))

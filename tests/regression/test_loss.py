@@ -6,6 +6,7 @@ The loss of spot ranks: test_spot.py.
 import os
 import shutil
 import signal
+import socket
 import unittest
 
 import spotlight_run as sr
@@ -20,7 +21,7 @@ class Loss(RunTest):
         """Sends the signal to a rank after two iterations; what the run then does, with the seconds since."""
         settings = dict(SETTINGS, **{"run/iterations": 500}, **(more or {}))
         process = sr.start(sr.command([INPUT, "-d", directory], settings, ranks))
-        sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 2, "two iterations")
         began = sr.time.monotonic()
         os.kill(sr.processes(directory)[rank], number)
         result = sr.wait(process, began)
@@ -57,7 +58,7 @@ class Loss(RunTest):
         self.assert_code(FINISHED, train(self.folder / "gold", run__iterations=12))
         directory = self.folder / "run"
         process = sr.start(sr.command([INPUT, "-d", directory], SETTINGS, 4))
-        sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 2, "two iterations")
         os.kill(sr.processes(directory)[1], signal.SIGKILL)
         self.assert_code(STOPPED, sr.wait(process))
         self.assert_code(FINISHED, run(["-r", "latest", "-d", directory], {}, 4))
@@ -67,7 +68,7 @@ class Loss(RunTest):
         # The trainer writes its state itself: its FileError must reach the user, from a rank that is not 0.
         directory = self.folder / "run"
         process = sr.start(sr.command([INPUT, "-d", directory], dict(SETTINGS, **{"run/iterations": 500}), 3))
-        sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 2, "two iterations")
         moved = self.folder / "moved"
         (directory / "checkpoints").rename(moved)
         (directory / "checkpoints").write_text("in the way")
@@ -78,6 +79,18 @@ class Loss(RunTest):
         (directory / "checkpoints").unlink()
         shutil.move(moved, directory / "checkpoints")
         self.assert_code(FINISHED, run(["-r", "latest", "-d", directory], {"run/iterations": 12}))
+
+    def test_folders_that_killed_runs_have_left(self):
+        # mpirun's own are named by its process id, which the next ones have again some day.
+        environment = dict(os.environ, TMPDIR=str(self.folder))
+        for process_id in range(os.getpid() + 1, os.getpid() + 1000):
+            folder = self.folder / f"ompi.{process_id}"
+            folder.mkdir()
+            (folder / f"pmix.{socket.gethostname()}.tool.{process_id}").touch()
+        words = sr.command([INPUT, "-d", self.folder / "run"], TINY, 2)
+        self.assert_code(FINISHED, sr.wait(sr.start(words, env=environment)))
+        left = [path.name for path in self.folder.iterdir() if not path.name.startswith("ompi.")]
+        self.assertEqual(left, ["run"], "mpirun.sh removes its own folder")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Memory(RunTest):
     def measure(self, settings, ranks):
         directory = self.folder / str(ranks)
         process = sr.start(sr.command([INPUT, "-d", directory], settings, ranks))
-        sr.wait_for(lambda: rows_written(directory) >= 3, "three iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 3, "three iterations")
         found = peaks(directory)
         sr.kill_session(process.pid)
         process.communicate()

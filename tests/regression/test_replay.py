@@ -49,7 +49,7 @@ class Replay(RunTest):
         gold = self.record(PLANNED)
         directory = self.folder / "again"
         process = sr.start(sr.command(["--replay", gold / "run.h5", "-d", directory], ranks=4))
-        sr.wait_for(lambda: sr.rows_written(directory) >= 1, "the first iteration")
+        sr.wait_for(process, lambda: sr.rows_written(directory) >= 1, "the first iteration")
         for pid in sr.processes(directory).values():
             os.kill(pid, signal.SIGTERM)
         if sr.wait(process).code == STOPPED:
@@ -60,7 +60,7 @@ class Replay(RunTest):
         gold = self.folder / "gold"
         settings = {key.replace("__", "/"): value for key, value in {**sr.TINY, **PLANNED}.items()}
         process = sr.start(sr.command([sr.INPUT, "-d", gold], settings, 4))
-        sr.wait_for(lambda: sr.rows_written(gold) >= 2, "two iterations")
+        sr.wait_for(process, lambda: sr.rows_written(gold) >= 2, "two iterations")
         sr.kill_session(process.pid)
         process.wait()
         self.assert_code(FINISHED, run(["-r", "latest", "-d", gold], ranks=4))

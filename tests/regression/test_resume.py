@@ -50,7 +50,7 @@ class Resume(RunTest):
                 with self.subTest(ranks=ranks, signal=number.name):
                     directory = self.folder / f"{ranks}-{number.name}"
                     process = self.begin(directory, ranks)
-                    sr.wait_for(lambda: rows_written(directory) >= 3, "three iterations")
+                    sr.wait_for(process, lambda: rows_written(directory) >= 3, "three iterations")
                     process.send_signal(number)
                     result = sr.wait(process)
                     self.assert_code(STOPPED, result)
@@ -75,7 +75,7 @@ class Resume(RunTest):
                 directory = self.folder / str(ranks)
                 process = self.begin(directory, ranks)
                 for _ in range(3):
-                    sr.wait_for(lambda: (directory / "checkpoints/latest").exists(), "the first checkpoint")
+                    sr.wait_for(process, lambda: (directory / "checkpoints/latest").exists(), "the first checkpoint")
                     time.sleep(moments.uniform(0.05, 1.5))
                     while process.poll() is None:  # some ranks may not have started yet
                         for pid in sr.processes(directory).values():
@@ -90,7 +90,7 @@ class Resume(RunTest):
     def test_another_number_of_ranks(self):
         directory = self.folder / "run"
         process = self.begin(directory, 4)
-        sr.wait_for(lambda: rows_written(directory) >= 2, "two iterations")
+        sr.wait_for(process, lambda: rows_written(directory) >= 2, "two iterations")
         process.send_signal(signal.SIGUSR1)
         self.assert_code(STOPPED, sr.wait(process))
         self.finish(directory)
@@ -99,12 +99,12 @@ class Resume(RunTest):
         directory = self.folder / "run"
         more = {"checkpoint/every": 0, "run/iterations": 400, "checkpoint/keep": 9}
         process = self.begin(directory, 0, more)
-        sr.wait_for(lambda: rows_written(directory) >= 1, "an iteration")
+        sr.wait_for(process, lambda: rows_written(directory) >= 1, "an iteration")
         (directory / "checkpoint_now").touch()
-        sr.wait_for(lambda: len(list(directory.glob("checkpoints/step_*"))) == 1, "the checkpoint of the file")
+        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 1, "the checkpoint of the file")
         self.assertFalse((directory / "checkpoint_now").exists())
         process.send_signal(signal.SIGUSR2)
-        sr.wait_for(lambda: len(list(directory.glob("checkpoints/step_*"))) == 2, "the checkpoint of the signal")
+        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 2, "the checkpoint of the signal")
         process.send_signal(signal.SIGTERM)
         self.assert_code(STOPPED, sr.wait(process))
 

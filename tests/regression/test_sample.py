@@ -115,7 +115,7 @@ class Sample(RunTest):
                 directory = self.folder / f"{ranks}-{degree}"
                 settings = {**TINY, "eval/seeds": 200, "sampler/batch": 4, "ranks/explorer_sp": degree}
                 process = sr.start(sr.command(["sample", INPUT, "-d", directory], settings, ranks))
-                sr.wait_for(lambda: len(list(directory.glob("*.png"))) > 8, "images")
+                sr.wait_for(process, lambda: len(list(directory.glob("*.png"))) > 8, "images")
                 began = sr.time.monotonic()
                 process.send_signal(signal.SIGINT)
                 result = sr.wait(process, began)

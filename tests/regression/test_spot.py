@@ -44,7 +44,7 @@ class Spot(RunTest):
     def start(self, ranks=6, **changed):
         settings = {**SETTINGS, **{key.replace("__", "/"): value for key, value in changed.items()}}
         process = sr.start(sr.command([INPUT, "-d", self.directory], settings, ranks))
-        sr.wait_for(lambda: rows_written(self.directory) >= 1, "an iteration")
+        sr.wait_for(process, lambda: rows_written(self.directory) >= 1, "an iteration")
         return process
 
     def finish(self, process):
@@ -60,7 +60,7 @@ class Spot(RunTest):
     def test_killed_one_after_the_other(self):
         process = self.start()
         for rows, rank in zip((1, 2, 4, 5), (4, 2, 5, 3)):
-            sr.wait_for(lambda rows=rows: rows_written(self.directory) >= rows, f"{rows} iterations")
+            sr.wait_for(process, lambda rows=rows: rows_written(self.directory) >= rows, f"{rows} iterations")
             self.signal(rank, signal.SIGKILL)
         self.finish(process)
         log = (self.directory / "spotlight.log").read_text(encoding="utf-8")
