@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,70 +11,10 @@
 #include "base/sequence_group.hpp"
 #include "kernels/memory.hpp"
 #include "tests/model/baton_group.hpp"
+#include "tests/train/group_communicator.hpp"
 
 namespace spotlight {
 namespace {
-
-// Messages between ranks that are threads of this process.
-class BatonCommunicator : public DeviceCommunicator {
- public:
-  explicit BatonCommunicator(SequenceGroup& group) : group_(group) {}
-  std::string name() const override { return "baton"; }
-  int size() const override { return group_.size(); }
-  int index() const override { return group_.index(); }
-
-  void StartExchange(std::span<const PeerBytes> peers, void*) override {
-    EXPECT_TRUE(followed_) << "one exchange at a time";
-    followed_ = false;
-    std::vector<Index> send_bytes, receive_bytes;
-    std::vector<std::byte> sent, received;
-    for (int p = 0; p < size(); ++p) {
-      const PeerBytes& peer = peers[static_cast<std::size_t>(p)];
-      const bool other = p != index();
-      send_bytes.push_back(other ? static_cast<Index>(peer.send_bytes) : 0);
-      receive_bytes.push_back(other ? static_cast<Index>(peer.receive_bytes) : 0);
-      const auto* from = static_cast<const std::byte*>(peer.send);
-      sent.insert(sent.end(), from, from + send_bytes.back());
-      received.resize(received.size() + static_cast<std::size_t>(receive_bytes.back()));
-    }
-    most_bytes_ = std::max(most_bytes_, received.size());
-    group_.AllToAll(sent.data(), send_bytes, received.data(), receive_bytes);
-    const std::byte* at = received.data();
-    for (int p = 0; p < size(); ++p) {
-      const auto bytes = static_cast<std::size_t>(receive_bytes[static_cast<std::size_t>(p)]);
-      if (bytes > 0) std::memcpy(peers[static_cast<std::size_t>(p)].receive, at, bytes);
-      at += bytes;
-    }
-  }
-  void StartGather(void* memory, std::size_t piece_bytes, void* queue) override {
-    auto* const pieces = static_cast<std::byte*>(memory);
-    std::vector<PeerBytes> peers;
-    for (int p = 0; p < size(); ++p) {
-      peers.push_back({pieces + static_cast<std::size_t>(index()) * piece_bytes, piece_bytes,
-                       pieces + static_cast<std::size_t>(p) * piece_bytes, piece_bytes});
-    }
-    StartExchange(peers, queue);
-  }
-  void StartBroadcast(void* memory, std::size_t bytes, int root, void* queue) override {
-    std::vector<PeerBytes> peers(static_cast<std::size_t>(size()));
-    for (int p = 0; p < size(); ++p) {
-      if (index() == root) peers[static_cast<std::size_t>(p)] = {memory, bytes, nullptr, 0};
-    }
-    if (index() != root) peers[static_cast<std::size_t>(root)] = {nullptr, 0, memory, bytes};
-    StartExchange(peers, queue);
-  }
-  void Follow(void*) override { followed_ = true; }
-  void Wait() override { ++waits_; }
-
-  std::size_t most_bytes() const { return most_bytes_; }  // that one exchange has received
-  int waits() const { return waits_; }
-
- private:
-  SequenceGroup& group_;
-  bool followed_ = true;
-  std::size_t most_bytes_ = 0;
-  int waits_ = 0;
-};
 
 std::vector<float> Normals(int rank, Index size) {
   std::vector<float> values(static_cast<std::size_t>(size));
@@ -119,7 +59,7 @@ TEST_P(ShardCollectivesTest, SumsAndGathersAreThoseInOrder) {
         expected.push_back(static_cast<float>(sum));
       }
       Baton(n).Run([&](SequenceGroup& group) {
-        BatonCommunicator device(group);
+        GroupCommunicator device(group);
         ShardCollectives collectives(device, scratch);
         const std::vector<float>& own_values = all[static_cast<std::size_t>(group.index())];
         Array array(own_values, size % 4);
@@ -143,7 +83,7 @@ TEST_P(ShardCollectivesTest, GathersHalvesAndBroadcasts) {
   const int n = GetParam();
   for (const Index size : {0, 1, 24, 1237}) {
     Baton(n).Run([&](SequenceGroup& group) {
-      BatonCommunicator device(group);
+      GroupCommunicator device(group);
       ShardCollectives collectives(device);
       const ShareRange own = ShareOf(size, group.index(), n);
       const std::vector<float> of_first = Normals(0, size);
