@@ -1,5 +1,5 @@
 // The ranks that run one pass of the transformer together, each with a share of its tokens (Ulysses sequence
-// parallelism, arXiv 2309.14509). The model needs one exchange of them; src/comm/sp_group carries it over MPI.
+// parallelism, arXiv 2309.14509). The model needs one exchange of them; src/comm/sp_group carries it.
 #pragma once
 
 #include <span>
@@ -20,6 +20,13 @@ class SequenceGroup {
   // Throws PeerLost if a rank is gone.
   virtual void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
                         std::span<const Index> receive_bytes) = 0;
+
+  // Collective. The same on memory of a GPU, between its launches. False, on all: this group has no way to do so, and
+  // nothing was sent.
+  virtual bool AllToAllOnDevice(const void* /*send*/, std::span<const Index> /*send_bytes*/, void* /*receive*/,
+                                std::span<const Index> /*receive_bytes*/) {
+    return false;
+  }
 };
 
 // What rank `index` of `count` owns of `size` things in order: [begin, end). Sizes differ by one at most.

@@ -147,6 +147,14 @@ void Exchange(MPI_Comm comm, std::span<const PeerBytes> peers, std::chrono::mill
   MPI_CHECK(error);
 }
 
+void LookAtPeers(MPI_Comm comm) {
+  // A probe for anyone's message fails if anyone is dead. Nobody uses the tag.
+  constexpr int kTag = 1;
+  int waiting = 0;
+  MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm, &waiting, MPI_STATUS_IGNORE));
+  if (IsRevoked(comm)) throw PeerLost("a peer has left [" + ProcessName() + "]");
+}
+
 void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit) {
   int size = 0;
   MPI_CHECK(MPI_Comm_size(comm, &size));

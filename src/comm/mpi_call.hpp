@@ -52,6 +52,9 @@ void WaitAll(MPI_Comm comm, std::vector<MPI_Request> requests, std::chrono::mill
 // Throws as WaitAll does.
 void Exchange(MPI_Comm comm, std::span<const PeerBytes> peers, std::chrono::milliseconds limit, Pace pace = kUsualPace);
 
+// Throws PeerLost if a rank of `comm` is dead or `comm` is revoked. Waits for nobody.
+void LookAtPeers(MPI_Comm comm);
+
 // Sends a byte from every rank to every other: a peer's address is looked up at the first message, and that look-up
 // blocks for ever if the peer has died by then.
 void TouchAll(MPI_Comm comm, std::chrono::milliseconds limit);

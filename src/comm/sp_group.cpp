@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "comm/mpi_call.hpp"
+#include "comm/peer_windows.hpp"
 #include "comm/watchdog.hpp"
 
 namespace spotlight {
@@ -28,7 +29,10 @@ Index Sum(std::span<const Index> sizes) { return std::accumulate(sizes.begin(), 
 }  // namespace
 
 SpGroup::SpGroup(World& world, std::span<const int> ranks)
-    : limit_(world.limit_), size_(static_cast<int>(ranks.size())), exceptions_(std::uncaught_exceptions()) {
+    : world_(world),
+      limit_(world.limit_),
+      size_(static_cast<int>(ranks.size())),
+      exceptions_(std::uncaught_exceptions()) {
   const auto own = std::find(ranks.begin(), ranks.end(), world.rank());
   SPOTLIGHT_REQUIRE(own != ranks.end(), "only members make a group");
   index_ = static_cast<int>(own - ranks.begin());
@@ -47,8 +51,8 @@ SpGroup::SpGroup(World& world, std::span<const int> ranks)
   TouchAll(mpi_->comm, limit_);
 }
 
-SpGroup::SpGroup(std::chrono::milliseconds limit)
-    : limit_(limit), longest_idle_(kPoolIdle), exceptions_(std::uncaught_exceptions()) {}
+SpGroup::SpGroup(World& world, std::chrono::milliseconds limit)
+    : world_(world), limit_(limit), longest_idle_(kPoolIdle), exceptions_(std::uncaught_exceptions()) {}
 
 SpGroup::~SpGroup() {
   if (!mpi_ || mpi_->comm == MPI_COMM_NULL) return;
@@ -79,6 +83,48 @@ void SpGroup::AllToAll(const void* send, std::span<const Index> send_bytes, void
     to += receive_bytes[p];
   }
   Exchange(mpi_->comm, peers, limit_, kInPass);
+}
+
+bool SpGroup::AllToAllOnDevice(const void* send, std::span<const Index> send_bytes, void* receive,
+                               std::span<const Index> receive_bytes) {
+  if (!world_.uses_windows_) return false;
+  if (!by_windows_) by_windows_ = BeginWindows();
+  if (!*by_windows_) return false;
+  try {
+    world_.windows_->AllToAll(send, send_bytes, receive, receive_bytes, limit_, [this] {
+      if (mpi_) LookAtPeers(mpi_->comm);
+    });
+  } catch (const PeerLost&) {
+    Break();  // the others may have come through this exchange, and would wait in the next one
+    throw;
+  }
+  return true;
+}
+
+bool SpGroup::BeginWindows() {
+  struct Word {
+    std::int64_t place = -1;  // on the node; -1: it has no window
+    std::uint64_t node = 0, epoch = 0;
+  };
+  PeerWindows* const windows = world_.windows_.get();
+  Word own;
+  if (windows != nullptr) own = {world_.local_index(), windows->node(), windows->last_epoch()};
+  std::vector<Word> words(static_cast<std::size_t>(size_), own);
+  if (mpi_) {
+    std::vector<PeerBytes> peers;
+    for (Word& word : words) peers.push_back({&own, sizeof(own), &word, sizeof(word)});
+    Exchange(mpi_->comm, peers, limit_);
+  }
+  std::vector<int> members;
+  std::uint64_t epoch = 0;
+  for (const Word& word : words) {
+    if (word.place < 0 || word.node != own.node) return false;  // on all: they have the same words
+    members.push_back(static_cast<int>(word.place));
+    epoch = std::max(epoch, word.epoch);
+  }
+  if (Union(windows->Reach(members) ? 0 : 1) != 0) return false;
+  windows->Begin(members, epoch + 1);
+  return true;
 }
 
 void SpGroup::Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit) {
@@ -116,6 +162,7 @@ void SpGroup::Assign(std::unique_ptr<Mpi> mpi) {
   // Every member has broken its old communicator and come to the regroup: nobody sends into it any more.
   if (mpi_) MPI_Comm_free(&mpi_->comm);
   mpi_ = std::move(mpi);
+  by_windows_.reset();
   size_ = 1;
   index_ = 0;
   if (!mpi_) return;

@@ -1,4 +1,5 @@
-// The ranks of one sequence-parallel group over MPI: the exchange inside a pass, and the leader's word to the others.
+// The ranks of one sequence-parallel group: the exchange inside a pass, and the leader's word to the others. Over MPI;
+// what lies on GPUs of one node goes by windows (comm/peer_windows.hpp), if the world uses them.
 //
 // All members make the same calls in the same order. A lost or silent member throws PeerLost on all others (one that
 // leaves by an exception revokes the communicator); after that the group is of no use. While a large message to a
@@ -9,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/sequence_group.hpp"
@@ -28,7 +30,7 @@ class SpGroup : public SequenceGroup {
   // Throws PeerLost; ends the process if a member does not come within the world's limit.
   SpGroup(World& world, std::span<const int> ranks);
   // This rank alone, until a SpotPool gives it others. limit: of the wait for a member within a pass.
-  explicit SpGroup(std::chrono::milliseconds limit);
+  SpGroup(World& world, std::chrono::milliseconds limit);
   ~SpGroup() override;
   SpGroup(const SpGroup&) = delete;
   SpGroup& operator=(const SpGroup&) = delete;
@@ -39,6 +41,10 @@ class SpGroup : public SequenceGroup {
   // Any sizes, of 64 bits. The wait has the world's limit and keeps the core, because a pass cannot go on without it.
   void AllToAll(const void* send, std::span<const Index> send_bytes, void* receive,
                 std::span<const Index> receive_bytes) override;
+
+  // The first call of a group finds out whether all members can.
+  bool AllToAllOnDevice(const void* send, std::span<const Index> send_bytes, void* receive,
+                        std::span<const Index> receive_bytes) override;
 
   // `bytes` of the leader (index 0) on all. A follower sleeps between looks until the leader calls, for at most
   // `idle_limit` (in a pool kPoolIdle); from then on the limit of a pass holds. The leader returns when it has sent to
@@ -57,12 +63,17 @@ class SpGroup : public SequenceGroup {
   // The members of `mpi` from now on (null: this rank alone); frees the communicator before.
   void Assign(std::unique_ptr<Mpi> mpi);
 
+  // Collective: whether the windows of all members are within reach, and theirs from now on.
+  bool BeginWindows();
+
+  World& world_;
   std::chrono::milliseconds limit_;
   std::chrono::milliseconds longest_idle_ = kNoLimit;
   int size_ = 1;
   int index_ = 0;
   int exceptions_;  // in flight when this was made
   std::unique_ptr<Mpi> mpi_;
+  std::optional<bool> by_windows_;  // of the present members; empty: not known yet
 };
 
 }  // namespace spotlight

@@ -55,7 +55,7 @@ SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::
       late_limit_(late_limit),
       mpi_(std::make_unique<Mpi>()),
       liveness_(world, detection_time, late_limit),
-      group_(std::make_unique<SpGroup>(late_limit)),
+      group_(std::make_unique<SpGroup>(world, late_limit)),
       host_(world.rank() - world.local_index()) {
   if (!world.under_mpi()) return;
   // The others must regroup, to find and kill the member that hangs: no other group has noticed it.

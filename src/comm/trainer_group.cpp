@@ -154,12 +154,7 @@ std::vector<std::string> TrainerGroup::AllGather(const std::string& text) {
 }
 
 void TrainerGroup::LookAtPeers() const {
-  if (size() == 1) return;
-  // A probe for anyone's message fails if anyone is dead. Nobody uses the tag.
-  constexpr int kTag = 1;
-  int waiting = 0;
-  MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, kTag, world_.mpi_->trainers, &waiting, MPI_STATUS_IGNORE));
-  if (IsRevoked(world_.mpi_->trainers)) throw PeerLost("a trainer has left [" + ProcessName() + "]");
+  if (size() > 1) spotlight::LookAtPeers(world_.mpi_->trainers);
 }
 
 std::string TrainerGroup::Connect(const DeviceConnector* connector) {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,11 +21,13 @@
 #include <functional>
 #include <iostream>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "comm/liveness.hpp"
 #include "comm/mpi_call.hpp"
 #include "comm/node_table.hpp"
+#include "comm/peer_windows.hpp"
 #include "comm/watchdog.hpp"
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
@@ -178,7 +181,11 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   MPI_CHECK(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_size(node, &local_ranks_));
   MPI_CHECK(MPI_Comm_rank(node, &local_index_));
-  node_table_ = MapNodeTable(node, Liveness::BytesFor(local_ranks_));
+  // Two tables, the second one on a page of its own.
+  constexpr std::size_t kPage = 4096;
+  const std::size_t first = (Liveness::BytesFor(local_ranks_) + kPage - 1) / kPage * kPage;
+  node_table_ = MapNodeTable(node, first + PeerWindows::TableBytes(local_ranks_));
+  if (node_table_ != nullptr) window_table_ = static_cast<std::byte*>(node_table_) + first;
   MPI_CHECK(MPI_Comm_free(&node));
   UnlinkMessageFiles();
 }
@@ -211,6 +218,13 @@ void World::AssignExplorers() {
   explorers_ = size_;
   coordinator_ = -1;
   SplitByRole();
+}
+
+bool World::UseWindows(std::unique_ptr<PeerMemory> memory, std::size_t slot_bytes) {
+  uses_windows_ = true;
+  if (memory == nullptr || window_table_ == nullptr) return false;
+  windows_ = std::make_unique<PeerWindows>(std::move(memory), window_table_, local_ranks_, local_index_, slot_bytes);
+  return true;
 }
 
 void World::SplitByRole() {

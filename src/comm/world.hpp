@@ -40,6 +40,8 @@ int WorseExit(int a, int b);
 // The MPI library's own name for itself, first line.
 std::string MpiVersion();
 
+class PeerMemory;
+class PeerWindows;
 class SpGroup;
 class SpotPool;
 class TrainerGroup;
@@ -68,6 +70,11 @@ class World {
   // Memory that this node's ranks share, zero at the start, of Liveness::BytesFor(local_ranks()); null where it cannot
   // be had. It has no name and ends with its last user.
   void* node_table() const { return node_table_; }
+
+  // That groups of ranks of a node exchange by windows in each other's memory (comm/peer_windows.hpp) where all members
+  // can. On all ranks or none, before the first group. memory: null where this rank can not. Returns whether it has a
+  // window now; UserError: why it has none although it could.
+  bool UseWindows(std::unique_ptr<PeerMemory> memory, std::size_t slot_bytes);
 
   // kAll until AssignRoles.
   Role role() const { return role_; }
@@ -131,6 +138,9 @@ class World {
   std::chrono::milliseconds limit_;
   std::string host_;
   void* node_table_ = nullptr;
+  void* window_table_ = nullptr;
+  bool uses_windows_ = false;             // the same on all ranks
+  std::unique_ptr<PeerWindows> windows_;  // null: not on this one
   Role role_ = Role::kAll;
   std::vector<Role> roles_ = {Role::kAll};
   int rank_ = 0;

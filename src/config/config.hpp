@@ -201,6 +201,8 @@ struct DeviceConfig {
   int gpu = -1;                        // -1: the rank's number on the node, modulo its GPUs
   enum class Nccl { kAuto, kOff };
   Nccl nccl = Nccl::kAuto;  // whether the trainers' GPUs exchange by it
+  enum class Ipc { kAuto, kOff };
+  Ipc ipc = Ipc::kAuto;  // whether groups on GPUs of a node exchange in each other's memory
 };
 
 struct PretrainConfig {

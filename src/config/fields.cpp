@@ -244,7 +244,10 @@ std::vector<Section> FieldList(Config& c) {
               "its number on the node; -1: the rank's number on the node, modulo its GPUs"),
         Choice("nccl", c.device.nccl, {"auto", "off"}, kMayChange,
                "trainers' GPUs exchange gradients by NCCL where that can be had, or always through the host by MPI: "
-               "the same bits")}},
+               "the same bits"),
+        Choice("ipc", c.device.ipc, {"auto", "off"}, kMayChange,
+               "groups on GPUs of one node exchange in each other's memory (CUDA IPC) where that can be had, or always "
+               "through the host by MPI: the same bits")}},
       {"pretrain", "`spotlight pretrain`: a small base model, drawn shapes, flow matching", PretrainFields(c.pretrain)},
       {"study",
        "`spotlight study ranks`: do old weights and cached steps order seeds as current weights and all steps do?",

@@ -1,10 +1,15 @@
 #include "driver/computing.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/peer_memory.hpp"
 #include "kernels/back_end.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/runtime.hpp"
@@ -41,8 +46,37 @@ void StartComputing(Config& config, const World& world) {
   ChooseActivations(config.model);
 }
 
+void UseWindows(const Config& config, World& world) {
+  constexpr std::size_t kSlotBytes = std::size_t{8} << 20;
+  const bool groups = config.ranks.trainer_sp > 1 || config.ranks.explorer_sp > 1;
+  if (!groups || config.device.backend == DeviceConfig::Backend::kKokkos ||
+      config.device.ipc == DeviceConfig::Ipc::kOff) {
+    return;  // on all ranks
+  }
+  std::unique_ptr<PeerMemory> memory;
+  std::string reason;
+  try {
+    const int degree = world.role() == Role::kCoordinator ? 1
+                       : world.role() == Role::kTrainer   ? config.ranks.trainer_sp
+                                                          : config.ranks.explorer_sp;
+    const auto entry = reinterpret_cast<PeerMemoryEntry>(PlugInFunction(kPeerMemoryEntry));
+    if (degree > 1 && !ActiveOperations().host_memory && entry != nullptr) entry(memory);
+  } catch (const UserError& error) {
+    reason = error.what();
+  }
+  try {
+    world.UseWindows(std::move(memory), kSlotBytes);
+  } catch (const UserError& error) {
+    reason = error.what();
+  }
+  if (!reason.empty()) LogLine("this rank's groups exchange through the host by MPI: " + reason);
+}
+
 void ConnectTrainers(const Config& config, TrainerGroup& trainers) {
-  if (trainers.size() == 1 || config.device.nccl == DeviceConfig::Nccl::kOff) return;
+  if (trainers.size() == 1 || config.device.backend == DeviceConfig::Backend::kKokkos ||
+      config.device.nccl == DeviceConfig::Nccl::kOff) {
+    return;  // on all trainers
+  }
   const bool on_gpu = !ActiveOperations().host_memory;
   const auto entry = on_gpu ? reinterpret_cast<NcclEntry>(PlugInFunction(kNcclEntry)) : nullptr;
   // All trainers call it, because with device/backend = auto each finds out by itself what it computes on.

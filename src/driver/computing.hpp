@@ -14,6 +14,10 @@ namespace spotlight {
 // cannot have a GPU, or model/activations = bf16 and its back end computes in fp32 only.
 void StartComputing(Config& config, const World& world);
 
+// Lets groups of ranks with GPUs exchange in each other's memory, if there are to be groups. On all ranks, after
+// StartComputing.
+void UseWindows(const Config& config, World& world);
+
 // Collective over the trainers: connects their GPUs if they have any, so that what they exchange need not go through
 // the host. One line of the first trainer's log says how it goes. Throws PeerLost.
 void ConnectTrainers(const Config& config, TrainerGroup& trainers);

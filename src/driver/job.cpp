@@ -270,6 +270,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   world.AssignRoles(start.config.ranks.trainers);
   const std::vector<PassGroup> groups = PlanPassGroups(start.config, world);
   StartComputing(start.config, world);
+  UseWindows(start.config, world);
   const Resources resources = LoadResources(start.config);
   if (start.restart) RequireSameContents(start.state.contents, resources, start.config);
   if (start.recording) RequireSameContents(start.recording->contents, resources, start.config);

@@ -131,6 +131,7 @@ int RunJoin(const CommandLine& command, World& world) {
   Config config = ReadInputText(input, directory + " (the run's settings)", {});
   config.run.directory = directory;
   StartComputing(config, world);
+  UseWindows(config, world);
   const Resources resources = LoadResources(config);
   const std::uint32_t first = static_cast<std::uint32_t>(std::stoul(first_rank));
   const std::uint32_t rank = first + static_cast<std::uint32_t>(world.rank());

@@ -146,6 +146,7 @@ int RunSample(const CommandLine& command, World& world) {
   }
   world.SetLimit(std::chrono::hours(24));  // the longest that a rank may wait for the others' images
   StartComputing(config, world);
+  UseWindows(config, world);
 
   const PromptList list = SamplePrompts(command, config);
   const Adapter adapter = ReadAdapter(config.model.adapter);

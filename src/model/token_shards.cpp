@@ -182,9 +182,11 @@ void TokenShards::Run(const std::vector<Transfer>& transfers, Index head_size, b
   };
   copy(true);
   if (group_ != nullptr) {
-    HostView<std::byte> sent(send_.data(), send_.size(), HostAccess::kRead);
-    HostView<std::byte> received(receive_.data(), receive_.size(), HostAccess::kWrite);
-    group_->AllToAll(sent.data(), send, received.data(), receive);
+    if (!group_->AllToAllOnDevice(send_.data(), send, receive_.data(), receive)) {
+      HostView<std::byte> sent(send_.data(), send_.size(), HostAccess::kRead);
+      HostView<std::byte> received(receive_.data(), receive_.size(), HostAccess::kWrite);
+      group_->AllToAll(sent.data(), send, received.data(), receive);
+    }
   } else {
     std::swap(send_, receive_);
   }

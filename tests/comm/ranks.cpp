@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/error.hpp"
 #include "base/sequence_group.hpp"
 #include "comm/channel.hpp"
+#include "comm/host_peer_memory.hpp"
 #include "comm/mpi_settings.hpp"
 #include "comm/trainer_group.hpp"
 #include "comm/world.hpp"
@@ -330,7 +332,6 @@ std::map<std::string, Scenario> Scenarios() {
   };
   scenarios.merge(SpScenarios());
   scenarios.merge(PoolScenarios());
-  scenarios.merge(NcclScenarios());
   return scenarios;
 }
 
@@ -341,9 +342,12 @@ int Run(int argc, char** argv) {
   milliseconds limit = scenario.ends_with("silent") ? seconds(1) : seconds(20);
   if (scenario == "dies_starting") limit = std::chrono::minutes(5);  // the others notice it long before
   World world(&argc, &argv, limit);
+  constexpr std::string_view kWindows = "windows_";
+  uses_windows = scenario.starts_with(kWindows);
   int code = kExitInternal;
   try {
-    code = Scenarios().at(scenario)(world);
+    if (uses_windows) EXPECT(world.UseWindows(std::make_unique<HostPeerMemory>(), 10007));
+    code = Scenarios().at(uses_windows ? scenario.substr(kWindows.size()) : scenario)(world);
   } catch (const WorldEnding& ending) {  // also thrown by scenarios that leave without an agreement
     return world.Finish(ending.code());
   } catch (const UserError& error) {

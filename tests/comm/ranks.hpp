@@ -14,11 +14,13 @@ namespace spotlight {
 // Returns the rank's exit code.
 using Scenario = int (*)(World&);
 
+// Scenarios whose name begins with "windows_" are those without it, in a world that uses windows: over memory of the
+// host, and with messages in many pieces.
+inline bool uses_windows = false;
+
 // Scenarios of sequence-parallel groups, by name.
 std::map<std::string, Scenario> SpScenarios();
 // Of the pool of spot ranks.
 std::map<std::string, Scenario> PoolScenarios();
-// Of trainers that may have GPUs; empty if this was built without CUDA.
-std::map<std::string, Scenario> NcclScenarios();
 
 }  // namespace spotlight

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/host_peer_memory.hpp"
 #include "comm/sp_group.hpp"
 #include "tests/comm/ranks.hpp"
 
@@ -44,7 +45,9 @@ void CheckAllToAll(SpGroup& group, const Size& size) {
   }
   expected.push_back(7);
   std::vector<unsigned char> received(expected.size(), 7);
-  group.AllToAll(send.data(), send_bytes, received.data(), receive_bytes);
+  const bool by_windows = group.AllToAllOnDevice(send.data(), send_bytes, received.data(), receive_bytes);
+  EXPECT(by_windows == uses_windows);
+  if (!by_windows) group.AllToAll(send.data(), send_bytes, received.data(), receive_bytes);
   EXPECT(received == expected);
 }
 
@@ -76,6 +79,21 @@ int SpRegroup(World& world) {
   if (rank == 3) return kExitFinished;
   SpGroup group(world, std::vector<int>{0, 1, 2});
   CheckAllToAll(group, [](int from, int to) { return Index{from} + to; });
+  return kExitFinished;
+}
+
+// The last rank has no window: its groups go by MPI, the others' do not.
+int SpHalfWindows(World& world) {
+  const bool last = world.rank() == world.size() - 1;
+  EXPECT(world.UseWindows(last ? nullptr : std::make_unique<HostPeerMemory>(), 1000) == !last);
+  SpGroup all(world, AllRanks(world));
+  CheckAllToAll(all, [](int, int) { return Index{5000}; });
+  if (last) return kExitFinished;
+  uses_windows = true;
+  std::vector<int> ranks = AllRanks(world);
+  ranks.pop_back();
+  SpGroup others(world, ranks);
+  CheckAllToAll(others, [](int, int) { return Index{5000}; });
   return kExitFinished;
 }
 
@@ -177,10 +195,9 @@ int SpLargeSilent(World& world) {
 
 std::map<std::string, Scenario> SpScenarios() {
   return {
-      {"sp_exchange", SpExchange},   {"sp_regroup", SpRegroup},
-      {"sp_broadcast", SpBroadcast}, {"sp_idle_limit", SpIdleLimit},
-      {"sp_throws", SpThrows},       {"sp_killed", SpKilled},
-      {"sp_silent", SpSilent},       {"sp_large_silent", SpLargeSilent},
+      {"sp_exchange", SpExchange},   {"sp_regroup", SpRegroup},      {"sp_half_windows", SpHalfWindows},
+      {"sp_broadcast", SpBroadcast}, {"sp_idle_limit", SpIdleLimit}, {"sp_throws", SpThrows},
+      {"sp_killed", SpKilled},       {"sp_silent", SpSilent},        {"sp_large_silent", SpLargeSilent},
   };
 }
 
