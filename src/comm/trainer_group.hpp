@@ -50,7 +50,8 @@ class TrainerGroup {
   // Not collective. Throws PeerLost if a trainer is gone, be it that nobody has waited for it yet.
   void LookAtPeers() const;
 
-  // Collective: makes device() (ConnectDevices). Returns why there is none; empty: there is.
+  // Collective: makes device() (ConnectDevices), in place of the one before, which nobody may use any more. Returns why
+  // there is none; empty: there is.
   std::string Connect(const DeviceConnector* connector);
   // The same for the memory of the trainers' GPUs. Null: it has to go through the host's.
   DeviceCommunicator* device() const { return device_.get(); }
