@@ -21,12 +21,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=${SPOTLIGHT_CHAOS_BUILD:-build/cpu-release}
-if [[ -z ${SPOTLIGHT_CHAOS_BUILD:-} ]]; then
+if [[ -z ${SPOTLIGHT_CHAOS_BUILD:-} && " $* " != *" list "* && " $* " != *" -h "* && " $* " != *" --help "* ]]; then
   scripts/setup.sh
   scripts/build.sh cpu-release spotlight_chaos clock_jump >&2
 fi
 export SPOTLIGHT_SOURCE=$PWD
-SPOTLIGHT_BINARY=$(realpath "$build/tests/chaos/spotlight_chaos")
-SPOTLIGHT_CLOCK_JUMP=$(realpath "$build/tests/chaos/libclock_jump.so")
+SPOTLIGHT_BINARY=$(realpath -m "$build/tests/chaos/spotlight_chaos")
+SPOTLIGHT_CLOCK_JUMP=$(realpath -m "$build/tests/chaos/libclock_jump.so")
 export SPOTLIGHT_BINARY SPOTLIGHT_CLOCK_JUMP
 exec python3 -B tests/chaos/chaos.py "$@"
