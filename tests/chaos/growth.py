@@ -2,20 +2,19 @@
 
 import pathlib
 
-KIBIBYTES_OF_GROWTH = 24 * 1024  # of memory: allocators keep what they once had
-THINGS_OF_GROWTH = 12  # descriptors and threads
+KIBIBYTES_OF_GROWTH = 16 * 1024  # of memory, in half of the run: allocators keep what they once had
+THINGS_OF_GROWTH = 12  # descriptors and threads, in three quarters of it
 
 
-def of_quarter(seen, quarter):
-    """The largest of each number in the first, second .. fourth quarter (0 .. 3) of the looks: a trainer's memory swings
-    by 40 MiB within an iteration, so single looks say nothing."""
+def most_memory(seen, quarter):
+    """Of the looks of a quarter (0 .. 3): a trainer's memory swings by 40 MiB within an iteration, so single looks say
+    nothing."""
     count = len(seen)
-    return [max(numbers) for numbers in zip(*seen[count * quarter // 4 : count * (quarter + 1) // 4])]
+    return max(look[0] for look in seen[count * quarter // 4 : count * (quarter + 1) // 4])
 
 
 class Growth:
-    """Of the coordinator, the trainer and one explorer of the first job, from the second quarter of the `look`s to the
-    last one."""
+    """Of the coordinator, the trainer and one explorer of the first job, after the first quarter of the `look`s."""
 
     def __init__(self, run):
         self.run = run
@@ -45,7 +44,8 @@ class Growth:
         for name, seen in self.seen.items():
             if len(seen) < 4:
                 continue
-            first, last = of_quarter(seen, 1), of_quarter(seen, 3)
+            first = (most_memory(seen, 1), *seen[len(seen) // 4][1:])
+            last = (most_memory(seen, 3), *seen[-1][1:])
             lines.append(
                 f"{name}: memory {first[0] / 1024:.1f} -> {last[0] / 1024:.1f} MiB, descriptors {first[1]} -> {last[1]}"
                 f", threads {first[2]} -> {last[2]}"
