@@ -17,5 +17,7 @@ if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   if [[ -z ${SPOTLIGHT_BINARY:-} ]]; then scripts/build.sh cpu-release spotlight >&2; fi
 fi
 export SPOTLIGHT_BINARY=${SPOTLIGHT_BINARY:-$PWD/build/cpu-release/spotlight}
-python=${SPOTLIGHT_DEPS:-.deps}/python/bin/python
+deps=${SPOTLIGHT_DEPS:-.deps}
+if [[ -z ${SPOTLIGHT_MPIRUN:-} && -x $deps/venv/bin/mpirun ]]; then export SPOTLIGHT_MPIRUN=$deps/venv/bin/mpirun; fi
+python=$deps/python/bin/python
 exec "$([[ -x $python ]] && echo "$python" || echo python3)" -B scripts/claims/claims.py "$@"

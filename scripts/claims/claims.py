@@ -4,14 +4,20 @@
               [--ranks N] [--trace FILE] [--table] [section/key=value ...]
 
 The learning rate of an arm is the one of `--rates` with the best mean held-out score over the second half of
-`--tune-seeds` short runs, whose run seeds (1000, 1001, ...) are not those that are compared. Exit code: 0; 1 with one
-line if a run fails; 2 for a mistake in the arguments.
+`--tune-seeds` short runs, whose run seeds (1000, 1001, ...) are not those that are compared; a rate with which a run
+diverges is out. OUT/claims.json says what the runs there have in common (program, inputs, trace, ranks, settings); a
+call with other ones is refused. Exit code: 0; 1 with one line if a run fails; 2 for a mistake in the arguments; 75 when
+it is stopped (Ctrl-C, TERM), and the run in work with it: the same call goes on.
 """
 
 import argparse
+import hashlib
 import json
+import math
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 
@@ -21,6 +27,7 @@ from run_results import read_run
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ARMS = ("spotlight", "unplanned", "critical", "rollouts_only", "reserved_rollouts", "reserved")
 FIRST_TUNE_SEED = 1000
+DIVERGED = "training diverged"  # what the program says then
 
 
 def parse(arguments):
@@ -49,33 +56,78 @@ def parse(arguments):
     wrong = [setting for setting in options.settings if "=" not in setting]
     if wrong:
         parser.error(f"'{wrong[0]}' is not section/key=value")
+    if options.trace and not os.path.isfile(options.trace):
+        parser.error(f"--trace {options.trace}: there is no such file")
+    trainers = [setting.split("=")[1] for setting in options.settings if setting.startswith("ranks/trainers=")]
+    options.reserved_ranks = 1 + (int(trainers[-1]) if trainers and trainers[-1].isdigit() else 1)
     return options
 
 
+def digest(file):
+    return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()[:16] if file else ""
+
+
+def require_alike(options):
+    """Runs of another program or input must not be compared with those that are there."""
+    alike = {
+        "program": digest(os.environ["SPOTLIGHT_BINARY"]),
+        "trace": digest(options.trace),
+        "ranks": options.ranks,
+        "settings": sorted(options.settings),
+    }
+    for arm in options.arms:
+        alike[f"inputs/baselines/{arm}.ini"] = digest(SOURCE / f"inputs/baselines/{arm}.ini")
+    file = options.out / "claims.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    other = [name for name, value in alike.items() if kept.setdefault(name, value) != value]
+    if other:
+        print(f"claims.sh: the runs in {options.out} have another {', '.join(other)}, see claims.json there; take "
+              "another folder (-o), or remove this one", file=sys.stderr)  # fmt: skip
+        sys.exit(2)
+    options.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def call(words, log):
+    """Exit code of a run. When this program is stopped, so is the run, in order."""
+    with open(log, "a", encoding="utf-8") as output:
+        process = subprocess.Popen(words, cwd=SOURCE, stdout=output, stderr=output, start_new_session=True)
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            print("claims.sh: asked to stop; the run in work ends at its next step border", file=sys.stderr, flush=True)
+            process.wait()
+            raise
+
+
 def run(options, arm, rate, seed, iterations):
-    """The directory of a finished run, which is started or resumed if need be."""
+    """The result of a run, which is started or resumed if need be; None: it diverged."""
     directory = options.out / arm / f"lr_{rate:g}" / f"seed_{seed}_of_{iterations}"
-    if read_run(directory, iterations) is not None:
-        return directory
-    ranks = 2 if arm == "reserved" else options.ranks
+    log = directory.with_suffix(".log")
+    if (result := read_run(directory, iterations)) is not None:
+        return result
+    ranks = options.ranks if arm != "reserved" else options.reserved_ranks
     settings = [f"run/seed={seed}", f"run/iterations={iterations}", f"train/lr={rate:g}", "device/threads=1"]
     if options.trace and arm != "reserved":
         settings.append(f"spot/trace={options.trace}")
     words = [str(SOURCE / "scripts/mpirun.sh"), "-np", str(ranks), os.environ["SPOTLIGHT_BINARY"]]
-    begun = any((directory / "checkpoints").glob("step_*/DONE"))
-    if begun:
+    if any((directory / "checkpoints").glob("step_*/DONE")):
         words += ["-r", "latest", "-d", str(directory)]
     else:
+        shutil.rmtree(directory, ignore_errors=True)  # it was stopped before its first checkpoint
         words += [str(SOURCE / f"inputs/baselines/{arm}.ini"), "-d", str(directory), *settings, *options.settings]
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with open(directory.with_suffix(".log"), "a", encoding="utf-8") as log:
-        code = subprocess.run(words, cwd=SOURCE, stdout=log, stderr=log, check=False).returncode
-    if code != 0:
-        sys.exit(f"claims.sh: exit code {code} of {' '.join(words)}; see {directory.with_suffix('.log')}")
+    code = call(words, log)
     result = read_run(directory, iterations)
+    if code != 0 or result is None:
+        if DIVERGED in log.read_text(encoding="utf-8", errors="replace"):
+            print(f"{arm:<18} lr {rate:<8g} seed {seed:<5} diverged", flush=True)
+            return None
+        sys.exit(f"claims.sh: exit code {code} of {' '.join(words)}; see {log}")
     outcome = f"score {result.scores[-1]:.3f} in {result.wall[-1]:.0f} s"
     print(f"{arm:<18} lr {rate:<8g} seed {seed:<5} {outcome}", flush=True)
-    return directory
+    return result
 
 
 def tune(options, arm):
@@ -88,11 +140,15 @@ def tune(options, arm):
     for rate in options.rates:
         of_rate = []
         for seed in range(FIRST_TUNE_SEED, FIRST_TUNE_SEED + options.tune_seeds):
-            result = read_run(run(options, arm, rate, seed, options.tune_iterations), options.tune_iterations)
-            late = result.steps >= options.tune_iterations / 2
-            of_rate.append(float(result.scores[late].mean()))
+            result = run(options, arm, rate, seed, options.tune_iterations)
+            late = [] if result is None else result.scores[result.steps >= options.tune_iterations / 2]
+            of_rate.append(float(sum(late) / len(late)) if len(late) else -math.inf)
         scores[rate] = sum(of_rate) / len(of_rate)
-    best = max(scores, key=scores.get) if len(options.rates) > 1 else options.rates[0]
+    best = max(scores, key=scores.get)
+    if scores[best] == -math.inf:
+        sys.exit(f"claims.sh: {arm} diverged at every rate of --rates; try smaller ones")
+    if len(options.rates) > 1 and best in (min(options.rates), max(options.rates)):
+        print(f"{arm:<18} {best:g} is at the edge of --rates: one beyond it may be better", flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"rate": best, "scores": {f"{rate:g}": score for rate, score in scores.items()}, "asked": asked})
     file.write_text(text + "\n", encoding="utf-8")
@@ -100,28 +156,38 @@ def tune(options, arm):
     return best
 
 
-def main(arguments):
-    options = parse(arguments)
-    options.out = options.out.resolve()
-    results = {}
-    rates = {}
+def compare(options):
+    """{arm: {seed: result}}, {arm: rate}: of all runs, or with --table of those that are there."""
+    results, rates = {}, {}
     for arm in options.arms:
-        if options.table:
-            file = options.out / arm / "rate.json"
-            if not file.exists():
-                continue
-            rates[arm] = json.loads(file.read_text(encoding="utf-8"))["rate"]
-        else:
+        if not options.table:
             rates[arm] = tune(options, arm)
+        elif (file := options.out / arm / "rate.json").exists():
+            rates[arm] = json.loads(file.read_text(encoding="utf-8"))["rate"]
     # Seed by seed, so that a comparison that is stopped has the same seeds of all arms.
     for seed in range(options.seeds):
         for arm, rate in rates.items():
             directory = options.out / arm / f"lr_{rate:g}" / f"seed_{seed}_of_{options.iterations}"
-            if not options.table:
-                directory = run(options, arm, rate, seed, options.iterations)
-            result = read_run(directory, options.iterations)
+            if options.table:
+                result = read_run(directory, options.iterations)
+            else:
+                result = run(options, arm, rate, seed, options.iterations)
             if result is not None:
                 results.setdefault(arm, {})[seed] = result
+    return results, rates
+
+
+def main(arguments):
+    options = parse(arguments)
+    options.out = options.out.resolve()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not options.table:
+        require_alike(options)
+    try:
+        results, rates = compare(options)
+    except KeyboardInterrupt:
+        print("claims.sh: stopped; the same call goes on", file=sys.stderr)
+        return 75
     if not results:
         sys.exit(f"claims.sh: {options.out} holds no finished run of {options.iterations} iterations")
     report.write(options.out, results, rates, options.target)
