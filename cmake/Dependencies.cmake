@@ -17,8 +17,10 @@ function(spotlight_dependency name found version remedy)
   endif()
 endfunction()
 
-find_program(MPI_CXX_COMPILER mpicxx HINTS "${SPOTLIGHT_DEPS}/venv/bin")
-find_program(MPIEXEC_EXECUTABLE mpirun HINTS "${SPOTLIGHT_DEPS}/venv/bin")
+if(NOT MPI_HOME AND "$ENV{MPI_HOME}" STREQUAL "")  # which FindMPI knows by itself
+  find_program(MPI_CXX_COMPILER mpicxx HINTS "${SPOTLIGHT_DEPS}/venv/bin")
+  find_program(MPIEXEC_EXECUTABLE mpirun HINTS "${SPOTLIGHT_DEPS}/venv/bin")
+endif()
 find_package(MPI 3.1 QUIET COMPONENTS CXX)
 spotlight_dependency("MPI" MPI_CXX_FOUND "${MPI_CXX_VERSION} (${MPIEXEC_EXECUTABLE})"
   "scripts/setup.sh, or load your site's Open MPI 5")
@@ -30,8 +32,11 @@ endif()
 spotlight_dependency("ULFM" SPOTLIGHT_ULFM "in this MPI" "an Open MPI 5 built with fault tolerance: scripts/setup.sh")
 
 find_package(Kokkos 4 QUIET HINTS "${SPOTLIGHT_DEPS}/kokkos")
-spotlight_dependency("Kokkos" Kokkos_FOUND "${Kokkos_VERSION} (${Kokkos_DEVICES})"
-  "scripts/setup.sh, or set Kokkos_ROOT to your site's Kokkos 4")
+if(Kokkos_FOUND AND "OPENMP" IN_LIST Kokkos_DEVICES)
+  set(SPOTLIGHT_KOKKOS_FOUND TRUE)
+endif()
+spotlight_dependency("Kokkos" SPOTLIGHT_KOKKOS_FOUND "${Kokkos_VERSION} (${Kokkos_DEVICES})"
+  "scripts/setup.sh, or set Kokkos_ROOT to your site's Kokkos 4 with OpenMP")
 
 set(HDF5_PREFER_PARALLEL OFF)  # serial on purpose: one file per rank, and no second MPI
 find_package(HDF5 1.10 QUIET COMPONENTS C HL)
@@ -51,7 +56,12 @@ if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
   target_include_directories(spotlight_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
   target_link_libraries(spotlight_dnnl INTERFACE "${DNNL_LIBRARY}")
 endif()
-spotlight_dependency("oneDNN" SPOTLIGHT_DNNL_FOUND "${SPOTLIGHT_DNNL_VERSION}" "apt-get install libdnnl-dev")
+set(SPOTLIGHT_DNNL_REMEDY "apt-get install libdnnl-dev")
+if(SPOTLIGHT_DNNL_VERSION AND NOT SPOTLIGHT_DNNL_FOUND)
+  set(SPOTLIGHT_DNNL_REMEDY
+    "version 2; found is ${SPOTLIGHT_DNNL_VERSION}, whose interface differs: set DNNL_INCLUDE_DIR and DNNL_LIBRARY")
+endif()
+spotlight_dependency("oneDNN" SPOTLIGHT_DNNL_FOUND "${SPOTLIGHT_DNNL_VERSION}" "${SPOTLIGHT_DNNL_REMEDY}")
 
 find_package(CLI11 QUIET)
 spotlight_dependency("CLI11" CLI11_FOUND "${CLI11_VERSION}" "apt-get install libcli11-dev")

@@ -41,7 +41,7 @@ void ForEachColumn(const RolloutRow*, const Visit& visit) {
   visit(TableColumn<Row, std::uint64_t>{"seed", "1", "noise stream", &Row::seed});
   visit(TableColumn<Row, std::int64_t>{"rank", "1", "rank that denoised it", &Row::rank});
   visit(TableColumn<Row, std::uint64_t>{"weight_version", "1", "weights it was denoised with", &Row::weight_version});
-  visit(TableColumn<Row, double>{"reward", "1", "weighted sum of the reward terms", &Row::reward});
+  visit(TableColumn<Row, double>{"reward", "1", "weighted mean of the reward terms", &Row::reward});
   visit(TableColumn<Row, double>{"advantage", "1", "normalised reward", &Row::advantage});
   visit(TableColumn<Row, bool>{"trained", "1", "1: took part in an update", &Row::trained});
 }
@@ -55,7 +55,7 @@ void ForEachColumn(const ExploredRow*, const Visit& visit) {
   visit(TableColumn<Row, std::int64_t>{"real_steps", "1", "computed denoising steps; 0: all", &Row::real_steps});
   visit(TableColumn<Row, std::int64_t>{"rank", "1", "rank that denoised it", &Row::rank});
   visit(TableColumn<Row, std::uint64_t>{"weight_version", "1", "weights it was denoised with", &Row::weight_version});
-  visit(TableColumn<Row, double>{"reward", "1", "weighted sum of the reward terms", &Row::reward});
+  visit(TableColumn<Row, double>{"reward", "1", "weighted mean of the reward terms", &Row::reward});
   visit(TableColumn<Row, bool>{"kept", "1", "1: rolled out in the next step", &Row::kept});
   visit(TableColumn<Row, bool>{"control", "1", "1: kept because it was drawn at random", &Row::control});
 }

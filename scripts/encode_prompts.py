@@ -312,7 +312,6 @@ def run(arguments):
     if output.suffix != ".safetensors":
         raise UserError(f"--output {output}: a file that ends in .safetensors is meant")
     require_folder(model, "a Qwen-Image model")
-    require_folder(output.parent, "the folder of --output")
     texts = collect_prompts(arguments.prompts, arguments.negative)
     metadata = {
         "format": FORMAT,
@@ -326,7 +325,7 @@ def run(arguments):
     if output.exists():  # before anything is made
         header, found, _ = read_header(output)
         check_same(output, header, found, metadata, dtype)
-    parts.mkdir(exist_ok=True)
+    parts.mkdir(parents=True, exist_ok=True)
     with open(parts / "lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

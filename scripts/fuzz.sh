@@ -10,6 +10,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 runs=${1:-10000000}
+if ! [[ $runs =~ ^[0-9]+$ ]]; then
+  echo "fuzz.sh: '$runs' is not a number of executions: scripts/fuzz.sh [RUNS [TARGET...]]" >&2
+  exit 2
+fi
 shift || true
 targets=("$@")
 ((${#targets[@]})) || targets=(safetensors config embeddings messages)
@@ -22,7 +26,7 @@ fi
 build=${SPOTLIGHT_FUZZ_BUILD:-build/fuzz}
 mkdir -p "$build"
 scripts/setup.sh
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" -DSPOTLIGHT_FUZZ=ON \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" -DSPOTLIGHT_FUZZ=ON -DSPOTLIGHT_DEPS="${SPOTLIGHT_DEPS:-$PWD/.deps}" \
   -DCMAKE_CXX_FLAGS="-fsanitize=fuzzer-no-link,address" >"$build.log" || { cat "$build.log" >&2; exit 1; }
 ninja -C "$build" "${targets[@]/#/fuzz_}"
 

@@ -3,7 +3,7 @@
 
     picture.py RUN_DIRECTORY OUT.png
 
-Reads RUN_DIRECTORY/run.h5 (docs/files.md). Needs h5py, NumPy and Pillow. Exit code 1 with one line if the run has no
+Reads RUN_DIRECTORY/run.h5 (docs/files.md). Needs h5py, NumPy and Pillow 10.1 or later. Exit code 1 with one line if the run has no
 pictures yet or a package is missing.
 """
 

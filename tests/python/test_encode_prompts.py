@@ -289,7 +289,6 @@ def test_mistakes_are_named(model, prompts, tmp_path, capsys):
     assert "none.txt: no such file" in refused(capsys, model, tmp_path / "none.txt", output)
     assert "ends in .txt" in refused(capsys, model, tmp_path, output)
     assert "out.h5: a file that ends in .safetensors" in refused(capsys, model, prompts, tmp_path / "out.h5")
-    assert "the folder of --output" in refused(capsys, model, prompts, tmp_path / "no/e.safetensors")
     assert "--max-length 1025: 1 to 1024" in refused(capsys, model, prompts, output, "--max-length", "1025")
     assert "--batch 0" in refused(capsys, model, prompts, output, "--batch", "0")
     (tmp_path / "blank.txt").write_text("\n \n")
