@@ -81,8 +81,8 @@ def require_alike(options):
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     other = [name for name, value in alike.items() if kept.setdefault(name, value) != value]
     if other:
-        print(f"claims.sh: the runs in {options.out} have another {', '.join(other)}, see claims.json there; take "
-              "another folder (-o), or remove this one", file=sys.stderr)  # fmt: skip
+        print(f"claims.sh: the runs in {options.out} differ in: {', '.join(other)} (claims.json there); take another "
+              "folder (-o), or remove this one", file=sys.stderr)  # fmt: skip
         sys.exit(2)
     options.out.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
