@@ -320,6 +320,14 @@ template <class A>
 void Fields(A& archive, Field<A, Drop>& m) {
   archive(m.kind, m.last_id);
 }
+template <class A>
+void Fields(A& archive, Field<A, FetchSamples>& m) {
+  archive(m.first);
+}
+template <class A>
+void Fields(A& archive, Field<A, Samples>& m) {
+  archive(m.samples);
+}
 
 // Reads the body of the message whose place in the variant is `type`.
 template <std::size_t Place = 0>

@@ -25,7 +25,7 @@ namespace spotlight {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr std::uint16_t kMessageVersion = 5;
+inline constexpr std::uint16_t kMessageVersion = 6;
 
 // Not a message of this run and version, or a damaged one.
 class MessageError : public std::runtime_error {
@@ -86,10 +86,11 @@ struct TrainSample {
   double advantage = 0;
 };
 
-// Coordinator: train one iteration. The trainer sends Trained when it is done.
+// Coordinator: train one iteration on so many samples, which FetchSamples gets. The trainer sends Trained when it is
+// done.
 struct Train {
   std::uint32_t iteration = 0;
-  std::vector<TrainSample> samples;
+  std::uint64_t samples = 0;
 };
 
 // Trainer: answered by Ack. Weights that do not fit into one message come before it, by PushWeights, and are empty
@@ -230,9 +231,20 @@ struct Drop {
   std::uint64_t last_id = 0;
 };
 
-using Message = std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish,
-                             Failed, FetchPrompts, Prompts, PushWeights, CommitStates, Hello, Activate, GiveBack,
-                             RegroupReport, Join, Welcome, FindWeights, WeightPieces, NoWeights, Drop>;
+// Trainer: the samples that it is to train on, from the one with this number on. Answered by Samples.
+struct FetchSamples {
+  std::uint64_t first = 0;
+};
+
+// At least one, and of no more than some megabytes: while a message is on its way no heartbeat gets through.
+struct Samples {
+  std::vector<TrainSample> samples;
+};
+
+using Message =
+    std::variant<Pull, Work, Wait, Push, Ack, FetchWeights, Weights, Train, Trained, Save, Saved, Finish, Failed,
+                 FetchPrompts, Prompts, PushWeights, CommitStates, Hello, Activate, GiveBack, RegroupReport, Join,
+                 Welcome, FindWeights, WeightPieces, NoWeights, Drop, FetchSamples, Samples>;
 
 Bytes Encode(const Message& message, std::uint64_t run_id);
 // Throws MessageError.

@@ -182,9 +182,9 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
     wanted = requests.size();
     dispatch_.Add(std::move(requests));
   }
-  Train train{state_.next_iteration, {}};
-  for (std::size_t i = 0; i < rollouts.size(); ++i) train.samples.push_back({rollouts[i], advantages.values[i]});
-  dispatch_.StartTraining(std::move(train));
+  std::vector<TrainSample> samples;
+  for (std::size_t i = 0; i < rollouts.size(); ++i) samples.push_back({rollouts[i], advantages.values[i]});
+  dispatch_.StartTraining(state_.next_iteration, std::move(samples));
   const auto show = [&] {
     if (explore) progress_.Phase("train and explore", dispatch_.CountDone(RequestKind::kExplore), wanted);
   };

@@ -48,13 +48,14 @@ Dispatch::Dispatch(const Config& config, std::uint64_t run_id, Server& server, P
   }
 }
 
-void Dispatch::StartTraining(Train train) {
+void Dispatch::StartTraining(std::uint32_t iteration, std::vector<TrainSample> samples) {
+  samples_ = std::move(samples);
   trained_.reset();
   trained_metrics_.clear();
   trainers_left_ = 0;
   for (auto& [rank, trainer] : trainers_) {
     if (!trainer.leads) continue;
-    trainer.tasks.emplace_back(train);
+    trainer.tasks.emplace_back(Train{iteration, samples_.size()});
     ++trainers_left_;
   }
 }
@@ -106,6 +107,19 @@ Message Dispatch::AnswerFetch(const FetchWeights& fetch) {
   const Published* published = FindPublished({fetch.version, fetch.ema});
   if (published == nullptr) return NoWeights{fetch.version, fetch.ema};  // of a worker that was away for long
   return PieceOf(fetch, published->values);
+}
+
+Message Dispatch::AnswerFetch(const FetchSamples& fetch) const {
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  SPOTLIGHT_REQUIRE(fetch.first < samples_.size(), fmt::format("sample {} of {}", fetch.first, samples_.size()));
+  Samples samples;
+  std::size_t bytes = 0;
+  for (std::size_t i = fetch.first; i < samples_.size(); ++i) {
+    bytes += samples_[i].sample.latents.size() * sizeof(float);
+    if (bytes > kMost && !samples.samples.empty()) break;
+    samples.samples.push_back(samples_[i]);
+  }
+  return samples;
 }
 
 bool Dispatch::ServeOne() {
@@ -191,6 +205,8 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
     work_.Accept(std::move(*commit), Now());
   } else if (const auto* fetch = std::get_if<FetchWeights>(&message)) {
     reply = AnswerFetch(*fetch);
+  } else if (const auto* of = std::get_if<FetchSamples>(&message)) {
+    reply = AnswerFetch(*of);
   } else if (const auto* find = std::get_if<FindWeights>(&message)) {
     reply = AnswerFind(*find);
   } else if (const auto* prompts = std::get_if<FetchPrompts>(&message)) {
@@ -310,6 +326,7 @@ void Dispatch::AcceptTrained(Trained trained) {
     SPOTLIGHT_REQUIRE(values || (ema && config_.train.ema_decay == 0), "training ended without its weights");
     if (values) (ema ? trained.ema_weights : trained.weights) = std::move(*values);
   }
+  samples_ = {};
   trained.metrics = std::move(trained_metrics_);
   trained_ = std::move(trained);
 }

@@ -72,8 +72,8 @@ class Dispatch {
   // Of the batches that spot ranks finished since the last call.
   std::vector<BatchTimes> TakeTimes() { return std::exchange(times_, {}); }
 
-  // Gives every trainer the iteration's samples; TakeTrained has the result when all are done.
-  void StartTraining(Train train);
+  // Tells every trainer to train on the iteration's samples; TakeTrained has the result when all are done.
+  void StartTraining(std::uint32_t iteration, std::vector<TrainSample> samples);
   bool trained() const { return trained_.has_value(); }
   Trained TakeTrained() { return std::exchange(trained_, std::nullopt).value(); }
   // Gives the trainers the task to save their state into `path`.
@@ -125,6 +125,7 @@ class Dispatch {
   Published* FindPublished(const WeightKey& key);
   Message AnswerFind(const FindWeights& find);
   Message AnswerFetch(const FetchWeights& fetch);
+  Message AnswerFetch(const FetchSamples& fetch) const;
   bool Takes(RequestKind kind, std::uint32_t rank) const;
 
   const Config& config_;
@@ -134,6 +135,7 @@ class Dispatch {
   std::map<std::uint32_t, TrainerState> trainers_;
   WorkQueue work_;
   std::vector<BatchTimes> times_;
+  std::vector<TrainSample> samples_;  // that are being trained on
   std::optional<Trained> trained_;
   std::map<std::string, double> trained_metrics_;  // reported so far
   int trainers_left_ = 0;                          // that have not finished Train

@@ -74,6 +74,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
   const bool lora = layout.lora().rank > 0;
   const double d = model.width(), image = config.sampler.height / 16.0 * (config.sampler.width / 16.0);
   const double latent = image * model.in_channels;
+  const double samples = 4 * latent * (config.sampler.window_size + 1) * config.group.prompts * config.group.images;
   const double branches = config.sampler.guidance > 1 ? 2 : 1;
   const bool trains = role == Role::kTrainer || role == Role::kAll;
   const bool coordinates = role == Role::kCoordinator || role == Role::kAll;
@@ -110,6 +111,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     // Of fetched weights a piece in three forms, and all of a model as they came, before they are rounded.
     if (role == Role::kExplorer) memory.control = (lora ? 0 : trained) + std::min(3 * trained, kMessage);
     if (trains) {
+      memory.control += samples;
       const double layers = model.num_layers;
       const Units kept = config.model.recompute ? kKeptPerBlock + Units{0, layers} : kKeptPerBlock * layers;
       const Units group = lora ? kGroupBackward : kWholeBackwardOwn + kWholeBackwardAll * degree;
@@ -140,11 +142,11 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     }
   }
   if (coordinates) {
-    const double samples = static_cast<double>(config.group.prompts) * config.group.images;
     const double published = trained * (config.train.ema_decay > 0 ? 4 : 2);
     // The trainers' result is put together; a piece of it that comes in, and one that goes out, in three forms each.
     const double messages = role == Role::kCoordinator ? 2 * trained + 2 * std::min(3 * trained, kMessage) : 0;
-    memory.control = published + messages + 3 * samples * (config.sampler.window_size + 1) * latent * 4;
+    // As they were rolled out, and for the trainers.
+    memory.control += published + messages + 2 * samples;
   }
   return memory;
 }

@@ -1,6 +1,8 @@
 #include "driver/worker.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 #include <thread>
 #include <utility>
@@ -270,9 +272,21 @@ void Worker::FetchMissingPrompts(Client& own, TextList list, const std::vector<R
   negative_known_ = true;
 }
 
+std::vector<TrainSample> Worker::FetchSamples(Client& coordinator, std::uint64_t count) {
+  std::vector<TrainSample> samples;
+  while (samples.size() < count) {
+    Message reply = Call(coordinator, spotlight::FetchSamples{samples.size()});
+    auto* piece = std::get_if<Samples>(&reply);
+    SPOTLIGHT_REQUIRE(piece != nullptr && !piece->samples.empty(), "the coordinator's reply is not of samples");
+    std::move(piece->samples.begin(), piece->samples.end(), std::back_inserter(samples));
+  }
+  return samples;
+}
+
 void Worker::TrainIteration(const Lines& lines, const Train& train) {
+  const std::vector<TrainSample> samples = FetchSamples(lines.shared, train.samples);
   std::vector<Request> requests;
-  for (const TrainSample& sample : train.samples) requests.push_back(sample.sample.request);
+  for (const TrainSample& sample : samples) requests.push_back(sample.sample.request);
   FetchMissingPrompts(lines.own, TextList::kTrain, requests);
   // The group of the first trainer pushes the weights: every member makes the calls, its leader's are sent.
   const bool pushes = trainer_group_->index() < (group_ == nullptr ? 1 : group_->size());
@@ -281,7 +295,7 @@ void Worker::TrainIteration(const Lines& lines, const Train& train) {
   {
     const Stopwatch stopwatch(busy_seconds_, Use::kTraining);
     Failpoint("train.begin");
-    trained.metrics = trainer_->Train(train.iteration, train.samples, train_.conditions);
+    trained.metrics = trainer_->Train(train.iteration, samples, train_.conditions);
     weights = trainer_->trained().Weights(pushes);  // collective
     ema = trainer_->trained().EmaWeights(pushes);
   }

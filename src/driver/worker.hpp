@@ -70,6 +70,7 @@ class Worker {
 
   Message Call(Client& coordinator, const Message& message);
   void Denoise(const Lines& lines, const Work& work);
+  std::vector<TrainSample> FetchSamples(Client& coordinator, std::uint64_t count);
   void TrainIteration(const Lines& lines, const Train& train);
   void FetchMissingWeights(Client& own, const WeightKey& key);
   // Conditions of these prompts, and the negative one, are here afterwards. By this rank's own line: others of its

@@ -42,7 +42,7 @@ std::vector<Message> AllMessages() {
           Ack{},
           FetchWeights{3, true, 64, 16},
           Weights{3, true, 64, {1, 2, 3}},
-          Train{4, {{FullSample(), -1.5}}},
+          Train{4, 7},
           trained,
           Save{"a path", 12},
           Saved{},
@@ -61,7 +61,9 @@ std::vector<Message> AllMessages() {
           FindWeights{2, 3, true, "tcp://a:1 key"},
           WeightPieces{3, true, 99, 64, {7, 8}, {"tcp://a:1 key", "tcp://b:2 key"}},
           NoWeights{3, true},
-          Drop{RequestKind::kExplore, 9}};
+          Drop{RequestKind::kExplore, 9},
+          FetchSamples{3},
+          Samples{{{FullSample(), -1.5}, {FullSample(), 0.5}}}};
 }
 
 template <class F>

@@ -107,6 +107,34 @@ TEST_F(DispatchTest, SpotRanksMayBeKeptFromRollouts) {
   EXPECT_EQ(rolled_out.requests[0].kind, RequestKind::kRollout);
 }
 
+TEST_F(DispatchTest, SamplesToTrainOnComeInMessagesThatDoNotHoldUpHeartbeats) {
+  constexpr std::size_t kBytes = std::size_t{6} << 20, kMost = std::size_t{16} << 20;
+  std::vector<TrainSample> samples(5);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i].sample.latents.assign(kBytes / sizeof(float), static_cast<float>(i));
+    samples[i].advantage = static_cast<double>(i);
+  }
+  samples[4].sample.latents.resize(2 * kMost / sizeof(float));  // does not fit, and must come all the same
+  dispatch_.StartTraining(7, samples);
+  Say({PullOf(1, Role::kTrainer)});
+  const Train train = std::get<Train>(server_.replies.back());
+  EXPECT_EQ(train.iteration, 7U);
+  ASSERT_EQ(train.samples, 5U);
+  std::vector<std::size_t> pieces;
+  std::vector<TrainSample> fetched;
+  while (fetched.size() < train.samples) {
+    Say({FetchSamples{fetched.size()}});
+    const auto& piece = std::get<Samples>(server_.replies.back()).samples;
+    pieces.push_back(piece.size());
+    fetched.insert(fetched.end(), piece.begin(), piece.end());
+  }
+  EXPECT_EQ(pieces, (std::vector<std::size_t>{2, 2, 1}));
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(fetched[i].sample.latents, samples[i].sample.latents);
+    EXPECT_EQ(fetched[i].advantage, samples[i].advantage);
+  }
+}
+
 TEST_F(DispatchTest, TimesAreThoseOfSpotRanks) {
   dispatch_.Add({{.kind = RequestKind::kRollout, .seed = 1}});
   WorkOf(2);
