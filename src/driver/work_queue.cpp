@@ -94,8 +94,9 @@ std::optional<Work> WorkQueue::Lease(const Pull& pull, const std::vector<int>& l
     std::vector<int> takers = leaders;
     std::erase_if(takers, [&](int other) { return !takes(kind, other); });
     const std::size_t queued = queue_.Count(RequestState::kQueued, kind);
+    const bool cut = kind == RequestKind::kExplore && !config_.explore.Awaited();
     const std::size_t size =
-        std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, takers));
+        std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, takers, cut));
     const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
                                                 static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
     std::vector<Request> requests;

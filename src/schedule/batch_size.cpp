@@ -9,7 +9,9 @@
 namespace spotlight {
 namespace {
 
-constexpr double kNewest = 0.3;       // weight of the newest measurement
+constexpr double kNewest = 0.3;  // weight of the newest measurement
+constexpr double kParts = 2;     // of a fair share; a batch is one of them
+constexpr double kPartsIfCut = 4;
 constexpr double kExpectedTimes = 3;  // a lease is so many times as long as what is expected
 
 std::size_t Number(RequestKind kind) { return static_cast<std::size_t>(kind); }
@@ -29,9 +31,9 @@ std::optional<double> WorkerSpeeds::SecondsPerRequest(int worker, RequestKind ki
   return found->second[Number(kind)];
 }
 
-std::size_t WorkerSpeeds::BatchSize(int worker, RequestKind kind, std::size_t queued,
-                                    const std::vector<int>& sharers) const {
-  if (sharers.size() <= 1) return queued;
+std::size_t WorkerSpeeds::BatchSize(int worker, RequestKind kind, std::size_t queued, const std::vector<int>& sharers,
+                                    bool cut) const {
+  if (sharers.size() <= 1 && !cut) return queued;
   double sum = 0, fastest = 0;  // requests a second
   int measured = 0;
   for (const int sharer : sharers) {
@@ -52,9 +54,9 @@ std::size_t WorkerSpeeds::BatchSize(int worker, RequestKind kind, std::size_t qu
   if (own_seconds && others > 0 && *own_seconds > left / others + smallest / fastest) return 0;
 
   const double all = sum + (static_cast<double>(sharers.size()) - measured) * average;
-  const double half_share = left * own / all / 2;
+  const double part = left * own / all / (cut ? kPartsIfCut : kParts);
   const double least = std::max(1.0, std::round(smallest * std::min(1.0, own / fastest)));
-  return std::min(queued, static_cast<std::size_t>(std::max(least, std::ceil(half_share))));
+  return std::min(queued, static_cast<std::size_t>(std::max(least, std::ceil(part))));
 }
 
 double WorkerSpeeds::LeaseSeconds(int worker, RequestKind kind, std::size_t requests, int commits, double floor,

@@ -2,7 +2,9 @@
 //
 // A worker asks again when it is done, so batches are half of a fair share of what is queued, where fair is
 // proportional to speed: the batches shrink towards the end of a phase, and its last one is short. A worker that would
-// take longer for one request than all others for everything that is queued gets none. Pure.
+// take longer for one request than all others for everything that is queued gets none. Where what is in work may be cut
+// and lost, batches are a quarter, and so for a worker alone: at the cut a quarter of what is left is gone at most.
+// Smaller ones cost the matrix units more than they save. Pure.
 #pragma once
 
 #include <array>
@@ -31,8 +33,10 @@ class WorkerSpeeds {
   std::optional<double> SecondsPerRequest(int worker, RequestKind kind) const;
 
   // How many of `queued` requests to lease to `worker`; 0 only if a faster worker is about to take them. `sharers`: all
-  // workers that ask for this kind now, with `worker`. One without a measured speed counts as their average.
-  std::size_t BatchSize(int worker, RequestKind kind, std::size_t queued, const std::vector<int>& sharers) const;
+  // workers that ask for this kind now, with `worker`; one without a measured speed counts as their average. cut: they
+  // may be told to stop before all is done.
+  std::size_t BatchSize(int worker, RequestKind kind, std::size_t queued, const std::vector<int>& sharers,
+                        bool cut = false) const;
 
   // Length of a lease on `requests` that are denoised together and committed `commits` (>= 1) times: three times the
   // expected seconds between two commits, at least `floor` (which must cover what follows the last step: decoding and

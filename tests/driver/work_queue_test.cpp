@@ -69,6 +69,17 @@ TEST_F(WorkQueueTest, ALostWorkersRequestsGoOnFromTheirLastCommit) {
   EXPECT_FALSE(queue.Done(RequestKind::kRollout));
 }
 
+TEST_F(WorkQueueTest, ExplorationThatMayBeCutIsNotOneBatchOfOneWorker) {
+  config_.explore.seeds = 16;
+  for (const auto budget : {ExploreConfig::Budget::kDeadline, ExploreConfig::Budget::kFixed}) {
+    config_.explore.budget = budget;
+    WorkQueue queue(config_, nullptr, 4, false);
+    std::vector<Request> requests(16, Request{.kind = RequestKind::kExplore});
+    queue.Add(std::move(requests), roster_);
+    EXPECT_EQ(LeaseOf(queue, 7, 0).requests.size(), budget == ExploreConfig::Budget::kFixed ? 16U : 8U);
+  }
+}
+
 TEST_F(WorkQueueTest, AMalformedCommitIsNotKept) {
   TensorStore store(Options());
   WorkQueue queue(config_, &store, 4, false);

@@ -57,6 +57,24 @@ TEST(BatchSize, HalfOfAFairShareButNotTooFew) {
   EXPECT_EQ(speeds.BatchSize(0, kKind, 400, {0}), 400U) << "nobody to share with";
 }
 
+TEST(BatchSize, WhatMayBeCutIsGivenOutInSmallParts) {
+  WorkerSpeeds speeds(8);
+  speeds.Observe(0, kKind, 1, 1);
+  EXPECT_EQ(speeds.BatchSize(0, kKind, 128, {0}, true), 32U);
+  EXPECT_EQ(speeds.BatchSize(0, kKind, 400, Workers(4), true), 25U);
+  EXPECT_EQ(speeds.BatchSize(0, kKind, 20, {0}, true), 8U);
+  EXPECT_EQ(speeds.BatchSize(0, kKind, 5, {0}, true), 5U);
+  // One worker, cut after `cut` of the 128 requests that it does at one a second: what of them is lost.
+  for (int cut = 32; cut <= 128; ++cut) {
+    std::size_t done = 0;
+    for (std::size_t size = 32; done + size <= static_cast<std::size_t>(cut) && size > 0;
+         size = speeds.BatchSize(0, kKind, 128 - done, {0}, true)) {
+      done += size;
+    }
+    EXPECT_LE(cut - static_cast<int>(done), std::max(8, (128 - static_cast<int>(done)) / 4)) << cut;
+  }
+}
+
 TEST(BatchSize, ATenthForATenthOfTheSpeed) {
   WorkerSpeeds speeds(8);
   for (const int fast : {0, 1, 2}) speeds.Observe(fast, kKind, 10, 10);
