@@ -48,7 +48,8 @@ def test_only_what_is_compared_differs():
     for name, path in INPUTS.items():
         theirs = settings(path)
         different = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
-        assert all(key.startswith("explore/") or key == "ranks/spot_rollouts" for key in different), (name, different)
+        allowed = {"ranks/spot_rollouts": "reserved_rollouts", "train/advantage_from": "critical"}
+        assert all(key.startswith("explore/") or allowed.get(key) == name for key in different), (name, different)
 
 
 def test_every_group_is_whole(play):
@@ -85,8 +86,18 @@ def test_unplanned_always_takes_one_arm(play):
 def test_critical_trains_on_the_halves_of_what_it_rolled_out(play):
     run = play("critical", "explore/seeds=12")
     assert run["explored"]["step"].size == 0
-    number = run["rollouts"]["seed"] & 0xFFFFFFFF
+    rollouts = run["rollouts"]
+    number = rollouts["seed"] & 0xFFFFFFFF
     assert number.max() >= IMAGES and number.max() < 12
+    # Advantages are those among all 12: not centred on the mean of the 4.
+    rewards, advantages = (rollouts[name].reshape(-1, IMAGES) for name in ("reward", "advantage"))
+    spread = rewards.std(axis=1) > 0
+    assert spread.any() and np.all(advantages[~spread] == 0)
+    # They still are one line of the rewards: a group's mean and deviation do not depend on the image.
+    for reward, advantage in zip(rewards[spread], advantages[spread]):
+        slope, offset = np.polyfit(reward, advantage, 1)
+        assert np.allclose(slope * reward + offset, advantage, atol=1e-4) and slope > 0
+    assert np.abs(advantages[spread].mean(axis=1)).max() > 0.05
 
 
 def test_spot_ranks_that_only_explore(play):
