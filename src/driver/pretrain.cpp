@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -213,9 +214,17 @@ int Pretraining::Run() {
   Evaluation evaluation;
   while (step_ < pretrain.steps) {
     const ImageShape shape{1, config_.sampler.height / 16, config_.sampler.width / 16};
-    loss += trainer_.Step(Batch(step_), shape);
-    ++losses;
+    const double step_loss = trainer_.Step(Batch(step_), shape);
     ++step_;
+    if (!std::isfinite(step_loss) || !trainer_.finite()) {
+      LogWarning(fmt::format(
+          "step {}: training diverged, {} not finite; {}. Lower pretrain/lr or pretrain/matrix_lr", step_,
+          std::isfinite(step_loss) ? "the weights are" : "the loss is",
+          ListCheckpoints(directory_).empty() ? "there is no checkpoint yet" : "the last checkpoint is good"));
+      return kExitStopped;
+    }
+    loss += step_loss;
+    ++losses;
     const bool last = step_ == pretrain.steps;
     const bool evaluate = last || (pretrain.eval_every > 0 && step_ % pretrain.eval_every == 0);
     if (evaluate || step_ % 100 == 0) {

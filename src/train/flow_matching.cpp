@@ -98,7 +98,8 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
     const std::uint64_t time_key = StreamKey({kTimeStream, config_.run.seed, step, sample});
     FillNormal(time_key, 0, normal);
     const double logistic = 1.0 / (1.0 + std::exp(-static_cast<double>(normal[0])));
-    const float t = static_cast<float>(b % 4 == 0 ? UniformDouble(time_key, 1) : logistic);
+    const bool fourth = (step * static_cast<std::uint64_t>(size) + sample) % 4 == 0;
+    const float t = static_cast<float>(fourth ? UniformDouble(time_key, 1) : logistic);
     input.levels.push_back(t);
     input.level_index.push_back(static_cast<int>(b));
     for (Index i = 0; i < n; ++i) {
@@ -151,6 +152,8 @@ double FlowMatchingTrainer::Step(const std::vector<FlowExample>& batch, ImageSha
   Optimize();
   return loss / static_cast<double>(v.size());
 }
+
+bool FlowMatchingTrainer::finite() const { return AllFinite(weights_.size(), weights_.data()); }
 
 void FlowMatchingTrainer::Optimize() {
   ++step_;

@@ -38,6 +38,8 @@ class FlowMatchingTrainer {
 
   // One optimizer step on a batch of one image size and text length; returns the loss.
   double Step(const std::vector<FlowExample>& batch, ImageShape shape);
+  // Whether the weights are numbers still.
+  bool finite() const;
 
   // Parameters of the transformer within a flat array of all.
   std::int64_t transformer_size() const { return layout_->base().size(); }

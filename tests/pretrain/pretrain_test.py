@@ -84,6 +84,14 @@ class Pretrain(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assert_same_result(directory)
 
+    def test_a_run_that_diverges_says_so_and_leaves_no_model(self):
+        directory = self.root / "diverged"
+        result = spotlight("pretrain", INPUT, *TINY, "pretrain/lr=1e30", "pretrain/checkpoint_every=1", "-d", directory)
+        self.assertEqual(result.returncode, 75, result.stdout + result.stderr)
+        self.assertIn("diverged", result.stdout + result.stderr)
+        self.assertIn("pretrain/lr", result.stdout + result.stderr)
+        self.assertFalse((directory / "final").exists())
+
     def test_does_not_overwrite_a_run(self):
         again = spotlight("pretrain", INPUT, *TINY, "-d", self.whole)
         self.assertEqual(again.returncode, 2)
