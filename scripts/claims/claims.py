@@ -95,10 +95,20 @@ def call(words, log):
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.terminate()
             print("claims.sh: asked to stop; the run in work ends at its next step border", file=sys.stderr, flush=True)
-            process.wait()
+            end(process)
             raise
+
+
+def end(process):
+    """Asks the run to stop, once more (which ends it at once) whenever this program is asked again; returns at its end."""
+    while True:
+        process.terminate()
+        try:
+            process.wait()
+            return
+        except KeyboardInterrupt:
+            continue
 
 
 def run(options, arm, rate, seed, iterations):
