@@ -77,12 +77,27 @@ void RequireMpiSettings(const World& world) {
   throw UserError(text);
 }
 
+// For the banner: how many seeds of a prompt are tried.
+std::string DescribeSeeds(const ExploreConfig& explore, int images, bool nobody) {
+  if (explore.seeds == 0 || nobody) return "no seeds explored";
+  if (explore.when == ExploreConfig::When::kCritical) return fmt::format("{} of a prompt trained on", images);
+  return fmt::format("{}{} seeds explored a prompt", explore.Awaited() ? "" : "at most ", explore.seeds);
+}
+
 void PrintBanner(const Config& config, const Resources& resources, const World& world, const std::string& directory,
                  const std::vector<std::string>& problems) {
+  const int explorers = world.role() == Role::kAll ? 0 : world.explorers();
+  const bool nobody = config.explore.Overlaps() && !config.explore.Awaited() && explorers == 0;
   for (const std::string& problem : problems) LogWarning(problem);
   for (const std::string& note : resources.notes) LogLine(note);
-  LogLine(fmt::format("spotlight: {} trainer(s), {} explorer(s), {} thread(s) a rank", world.trainers(),
-                      world.role() == Role::kAll ? 0 : world.explorers(), KernelThreads()));
+  if (nobody) {
+    LogWarning(fmt::format(
+        "explore/seeds = {}, but there are no spot ranks, and trainers do not explore with explore/budget = "
+        "deadline: nothing is explored {}. Start more ranks, or set explore/budget=fixed",
+        config.explore.seeds, world.role() == Role::kAll ? "in a run of one process" : "unless spot ranks join"));
+  }
+  LogLine(fmt::format("spotlight: {} trainer(s), {} explorer(s), {} thread(s) a rank", world.trainers(), explorers,
+                      KernelThreads()));
   LogLine(fmt::format("model {} ({:.2f} M parameters, {}), {} training and {} held-out prompts", config.model.path,
                       static_cast<double>(resources.model.layout->base().size()) / 1e6,
                       config.lora.rank > 0 ? fmt::format("LoRA of rank {}", config.lora.rank) : "all trained",
@@ -91,12 +106,14 @@ void PrintBanner(const Config& config, const Resources& resources, const World& 
     LogLine(fmt::format("sequence parallelism: {} trainer(s) and {} explorer(s) share a pass", config.ranks.trainer_sp,
                         config.ranks.explorer_sp));
   }
-  const int images = config.group.prompts * config.group.images;
+  const bool critical = config.explore.seeds > 0 && config.explore.when == ExploreConfig::When::kCritical;
+  const int each = critical ? config.explore.seeds : config.group.images;
   LogLine(
-      fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {} seeds explored a prompt; "
-                  "{} (sample, step) pairs in {} updates",
-                  config.group.prompts, config.group.images, images, config.sampler.steps, config.explore.seeds,
-                  images * config.sampler.window_size, config.train.updates));
+      fmt::format("iteration: {} prompts x {} images = {} rollouts of {} steps; {}; {} (sample, step) pairs in {} "
+                  "updates",
+                  config.group.prompts, each, config.group.prompts * each, config.sampler.steps,
+                  DescribeSeeds(config.explore, config.group.images, nobody),
+                  config.group.prompts * config.group.images * config.sampler.window_size, config.train.updates));
   if (const std::string overrides = DescribeOverrides(config); !overrides.empty()) LogLine(overrides);
   LogLine("run directory " + directory);
 }
