@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -144,7 +145,7 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
                                  .clip = config_.train.advantage_clip};
   std::vector<Moments> pools;
   if (config_.train.advantage_from == TrainConfig::AdvantageFrom::kPool) {
-    for (const SeedChoice& choice : state_.plan.groups) pools.push_back({choice.pool_mean, choice.pool_std});
+    for (const SeedChoice& choice : state_.plan.groups) pools.push_back(PoolOf(config_, choice));
   }
   Advantages advantages = GroupAdvantages(rewards, group, static_cast<int>(groups), options, pools);
   double mean = 0, spread = 0, flat = 0, rho = 0;
@@ -167,7 +168,7 @@ Advantages Coordinator::ScoreRollouts(const std::vector<Sample>& rollouts, Value
   values["group_reward_std_mean"] = spread;
   values["group_zero_spread_ratio"] = flat;
   if (correlated > 0) values["explore_rho"] = rho / correlated;
-  exploration_.Credit(state_.plan, rewards, advantages, values);
+  exploration_.Credit(state_.plan, rewards, advantages);
   return advantages;
 }
 
@@ -176,6 +177,7 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
   const auto start = std::chrono::steady_clock::now();
   const bool last = state_.next_iteration + 1 >= static_cast<std::uint32_t>(config_.run.iterations);
   const bool explore = config_.explore.Overlaps() && !last;
+  const Roster::Counts before = dispatch_.roster().counts;
   std::size_t wanted = 0;
   if (explore) {
     std::vector<Request> requests = exploration_.Plan(next, dispatch_.roster().Slots(), state_.next_iteration);
@@ -185,8 +187,14 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
   std::vector<TrainSample> samples;
   for (std::size_t i = 0; i < rollouts.size(); ++i) samples.push_back({rollouts[i], advantages.values[i]});
   dispatch_.StartTraining(state_.next_iteration, std::move(samples));
+  bool judged = !config_.explore.Overlaps();
+  const auto judge = [&] {
+    if (!std::exchange(judged, true)) exploration_.JudgeStaleness(state_.next_iteration, values);
+  };
   const auto show = [&] {
-    if (explore) progress_.Phase("train and explore", dispatch_.CountDone(RequestKind::kExplore), wanted);
+    if (!explore) return;
+    progress_.Phase("train and explore", dispatch_.CountDone(RequestKind::kExplore), wanted);
+    if (dispatch_.CountDone(RequestKind::kExplore) > 0) judge();  // trainers have got their task: nobody waits for it
   };
   dispatch_.ServeUntil([&] { return dispatch_.trained(); }, show);
   const auto trained_at = std::chrono::steady_clock::now();
@@ -200,10 +208,19 @@ Trained Coordinator::TrainPhase(const std::vector<Sample>& rollouts, const Advan
     dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kExplore) || Seconds(trained_at) >= grace; }, show);
     dispatch_.Cancel(RequestKind::kExplore);
     std::vector<Sample> explored = dispatch_.Take(RequestKind::kExplore);
-    exploration_.Observe(train_seconds, trained.metrics["time_push_s"], dispatch_.TakeTimes(),
-                         dispatch_.roster().Slots().size(), explored.size());
+    const Roster& roster = dispatch_.roster();
+    Exploration::Measured measured{.train_seconds = train_seconds,
+                                   .push_seconds = trained.metrics["time_push_s"],
+                                   .explored = dispatch_.TakeTimes(RequestKind::kExplore),
+                                   .others = dispatch_.TakeTimes(RequestKind::kRollout),
+                                   .slots = roster.Slots().size(),
+                                   .departed = roster.counts.lost + roster.counts.left > before.lost + before.left,
+                                   .scored = explored.size()};
+    for (const BatchTimes& times : dispatch_.TakeTimes(RequestKind::kEvaluate)) measured.others.push_back(times);
+    exploration_.Observe(measured);
     exploration_.Choose(std::move(explored), next, values);
   }
+  judge();
   values["time_explore_tail_s"] = Seconds(trained_at);
   values["time_train_s"] = Seconds(start);
   return trained;
@@ -299,7 +316,9 @@ void Coordinator::FinalEvaluation() {
   progress_.Line(fmt::format("Held-out reward {:.3f} -> {:.3f}", state_.first_reward, evaluation.reward));
   progress_.Line(dispatch_.ledger().Table());
   if (config_.explore.Overlaps() && step_seconds_ > 0) {
-    progress_.Line(fmt::format("waited for exploration {:.2f} % of the time", 100 * tail_seconds_ / step_seconds_));
+    const std::string since = first_iteration_ > 0 ? fmt::format(" since iteration {}", first_iteration_) : "";
+    progress_.Line(
+        fmt::format("waited for exploration {:.2f} % of the time{}", 100 * tail_seconds_ / step_seconds_, since));
   }
   progress_.Line(fmt::format("finished {} iterations in {}{}", config_.run.iterations, DescribeSeconds(Elapsed()),
                              CountWarnings() > 0 ? fmt::format(", {} warnings", CountWarnings()) : std::string()));

@@ -199,7 +199,9 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   if (const auto* pull = std::get_if<Pull>(&message)) {
     reply = AnswerPull(*pull);
   } else if (auto* push = std::get_if<Push>(&message)) {
-    if (!trainers_.contains(push->rank) && push->times.requests > 0) times_.push_back(push->times);
+    if (!trainers_.contains(push->rank) && push->times.requests > 0 && !push->samples.empty()) {
+      times_[push->samples[0].request.kind].push_back(push->times);
+    }
     ledger_.AddSteps(work_.Accept(std::move(*push), Now()), 0);
   } else if (auto* commit = std::get_if<CommitStates>(&message)) {
     work_.Accept(std::move(*commit), Now());

@@ -69,8 +69,8 @@ class Dispatch {
   // Nothing more of this kind is wanted: who computes it is told to stop.
   void Cancel(RequestKind kind);
   std::vector<Sample> Take(RequestKind kind) { return work_.Take(kind); }
-  // Of the batches that spot ranks finished since the last call.
-  std::vector<BatchTimes> TakeTimes() { return std::exchange(times_, {}); }
+  // Of the batches of a kind that spot ranks finished in this iteration, since the last call.
+  std::vector<BatchTimes> TakeTimes(RequestKind kind) { return std::exchange(times_[kind], {}); }
 
   // Tells every trainer to train on the iteration's samples; TakeTrained has the result when all are done.
   void StartTraining(std::uint32_t iteration, std::vector<TrainSample> samples);
@@ -134,7 +134,7 @@ class Dispatch {
   Parts parts_;
   std::map<std::uint32_t, TrainerState> trainers_;
   WorkQueue work_;
-  std::vector<BatchTimes> times_;
+  std::map<RequestKind, std::vector<BatchTimes>> times_;
   std::vector<TrainSample> samples_;  // that are being trained on
   std::optional<Trained> trained_;
   std::map<std::string, double> trained_metrics_;  // reported so far

@@ -94,9 +94,8 @@ std::vector<Request> Exploration::Recorded(const IterationPlan& next, std::uint6
   return requests;
 }
 
-void Exploration::Observe(double train_seconds, double push_seconds, const std::vector<BatchTimes>& batches,
-                          std::size_t slots, std::size_t scored) {
-  for (const BatchTimes& times : batches) {
+void Exploration::Observe(const Measured& measured) {
+  const auto observe = [this](const BatchTimes& times, bool explored) {
     const double requests = times.requests;
     CostReport report{.degree = static_cast<int>(times.degree),
                       .requests = requests,
@@ -105,14 +104,18 @@ void Exploration::Observe(double train_seconds, double push_seconds, const std::
                       .cached_passes = requests * times.cached_passes,
                       .cached_seconds = times.cached_seconds,
                       .decode_seconds = times.decode_seconds,
-                      .reward_seconds = times.reward_seconds};
+                      .reward_seconds = times.reward_seconds,
+                      .explored = explored};
     if (config_.explore.cache != ExploreConfig::Cache::kSteps) {  // passes of one mean cost: which are real varies
       report.real_passes += std::exchange(report.cached_passes, 0);
       report.real_seconds += std::exchange(report.cached_seconds, 0);
     }
     planner_.ObserveBatch(report);
-  }
-  planner_.ObserveTraining(train_seconds, push_seconds, slots >= slots_ && scored < outcome_.wanted);
+  };
+  for (const BatchTimes& times : measured.others) observe(times, false);
+  for (const BatchTimes& times : measured.explored) observe(times, true);
+  const bool whole = !measured.departed && measured.slots >= slots_;
+  planner_.ObserveTraining(measured.train_seconds, measured.push_seconds, whole && measured.scored < outcome_.wanted);
 }
 
 void Exploration::Choose(std::vector<Sample> explored, IterationPlan& next, Values& values) {
@@ -120,14 +123,15 @@ void Exploration::Choose(std::vector<Sample> explored, IterationPlan& next, Valu
   outcome_.scored = explored_.size();
   ChooseSeeds(config_, explored_, next);
   values["explore_images"] = static_cast<double>(explored_.size());
-  values["explore_seeds"] = decision_.chosen.seeds;
-  values["explore_steps"] = decision_.chosen.steps;
+  if (recording_ == nullptr) {  // which has what came of a choice, not the choice
+    values["explore_seeds"] = decision_.chosen.seeds;
+    values["explore_steps"] = decision_.chosen.steps;
+  }
   if (!std::isnan(decision_.budget)) values["explore_budget_s"] = decision_.budget;
   values["explore_reward_std_mean"] = PoolSpread(next);
 }
 
-void Exploration::Credit(const IterationPlan& plan, std::span<const double> rewards, const Advantages& advantages,
-                         Values& values) {
+void Exploration::Credit(const IterationPlan& plan, std::span<const double> rewards, const Advantages& advantages) {
   const std::size_t images = rewards.size() / plan.groups.size();
   double spread = 0;
   int groups = 0;
@@ -146,17 +150,21 @@ void Exploration::Credit(const IterationPlan& plan, std::span<const double> rewa
     planner_.Credit(outcome_);
   }
   outcome_ = {};
-  if (!config_.explore.Overlaps()) return;
+}
+
+void Exploration::JudgeStaleness(std::uint32_t iteration, Values& values) {
+  const double rho = staleness_.Correlation();
+  if (std::isnan(rho)) return;
+  values["explore_control_r"] = rho;
+  if (warned_ || rho >= StalenessOptions{}.bound) return;  // the interval would hold the bound
   const Staleness staleness = staleness_.Estimate();
-  if (std::isnan(staleness.rho)) return;
-  values["explore_control_r"] = staleness.rho;
-  if (staleness.harmful && !std::exchange(warned_, true)) {
-    LogWarning(fmt::format(
-        "iteration {}: explored rewards tell little about fresh ones: their correlation over the {} "
-        "seeds kept by chance lately is {:.2f} (95 %: {:.2f} to {:.2f}). Lower train/lr or "
-        "train/updates, or take more computed steps (explore/steps)",
-        plan.iteration + 1, staleness.seeds, staleness.rho, staleness.interval.low, staleness.interval.high));
-  }
+  warned_ = staleness.harmful;
+  if (!staleness.harmful) return;
+  LogWarning(
+      fmt::format("iteration {}: explored rewards tell little about fresh ones: their correlation over the {} "
+                  "seeds kept by chance lately is {:.2f} (95 %: {:.2f} to {:.2f}). Lower train/lr or "
+                  "train/updates, or take more computed steps (explore/steps)",
+                  iteration + 1, staleness.seeds, staleness.rho, staleness.interval.low, staleness.interval.high));
 }
 
 std::vector<DecisionRow> Exploration::TakeDecisions(std::uint32_t step) {

@@ -4,6 +4,7 @@
 //   iteration i     Plan      which seeds of iteration i + 1, for how many real forwards (plan/exploration_planner.hpp)
 //                   Choose    of what was scored in time: the seeds that are rolled out (plan/selection.hpp)
 //   iteration i+1   Credit    what the rollouts' rewards say about that choice
+//                   JudgeStaleness   whether explored rewards still tell anything, while trainers train
 //
 // With explore/budget = fixed all of explore/seeds is explored; with a recording, what that run explored.
 #pragma once
@@ -37,15 +38,24 @@ class Exploration {
   // there is no time, or nobody, for any. UserError: the recording is of another run.
   std::vector<Request> Plan(const IterationPlan& next, const std::vector<int>& slots, std::uint64_t version);
 
-  // What was measured meanwhile: of training, and of each batch; and how many groups there are now.
-  void Observe(double train_seconds, double push_seconds, const std::vector<BatchTimes>& batches, std::size_t slots,
-               std::size_t scored);
+  // What was measured beside a training phase.
+  struct Measured {
+    double train_seconds = 0, push_seconds = 0;
+    std::vector<BatchTimes> explored, others;  // batches of spot ranks; others: since the iteration began
+    std::size_t slots = 0;                     // groups that are there now
+    bool departed = false;                     // an explorer went, whoever came in its place
+    std::size_t scored = 0;                    // seeds, in time
+  };
+  void Observe(const Measured& measured);
 
   // Gives `next` its seeds. `explored`: all that were scored in time, in the order of their requests.
   void Choose(std::vector<Sample> explored, IterationPlan& next, Values& values);
 
   // `plan` was rolled out: rewards [prompts x images], and what they are to each other.
-  void Credit(const IterationPlan& plan, std::span<const double> rewards, const Advantages& advantages, Values& values);
+  void Credit(const IterationPlan& plan, std::span<const double> rewards, const Advantages& advantages);
+
+  // What the seeds kept by chance say so far; warns, once, when that is bad. May take milliseconds.
+  void JudgeStaleness(std::uint32_t iteration, Values& values);
 
   // Into a checkpoint, from which the constructor goes on.
   void Save(RunState& state) const;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -36,7 +37,8 @@ void CostModel::Observe(const CostReport& report) {
     SPOTLIGHT_REQUIRE(std::isfinite(value) && value >= 0, "numbers of a cost report");
   }
   // A batch without a real pass cannot be: the first step is always real. So there is nothing to learn from it.
-  if (report.real_passes <= 0) return;
+  if (report.real_passes <= 0 || (explored_ && !report.explored)) return;
+  if (report.explored && !std::exchange(explored_, true)) costs_.clear();
   Costs& costs = costs_[report.degree];
   Average(report.real_seconds, report.real_passes, costs.forward);
   Average(report.cached_seconds, report.cached_passes, costs.cached);
@@ -97,7 +99,7 @@ std::optional<double> CostModel::Seconds(const Arm& arm, int prompts, const Slot
 }
 
 std::vector<double> CostModel::State() const {
-  std::vector<double> state;
+  std::vector<double> state = {explored_ ? 1.0 : 0.0};
   for (const auto& [degree, costs] : costs_) {
     state.insert(state.end(), {static_cast<double>(degree), costs.forward, costs.cached, costs.decode, costs.reward});
   }
@@ -105,9 +107,10 @@ std::vector<double> CostModel::State() const {
 }
 
 void CostModel::Restore(std::span<const double> state) {
-  SPOTLIGHT_REQUIRE(state.size() % kNumbers == 0, "numbers of a saved cost model");
+  SPOTLIGHT_REQUIRE(state.size() % kNumbers == 1, "numbers of a saved cost model");
+  explored_ = state[0] != 0;
   costs_.clear();
-  for (std::size_t i = 0; i < state.size(); i += kNumbers) {
+  for (std::size_t i = 1; i < state.size(); i += kNumbers) {
     costs_[static_cast<int>(state[i])] = {state[i + 1], state[i + 2], state[i + 3], state[i + 4]};
   }
 }

@@ -1,4 +1,5 @@
-// How long an arm takes on the slots that live: learnt from the reports of finished batches.
+// How long an arm takes on the slots that live: learnt from the reports of finished batches of explored requests.
+// Other batches have other sizes and no cached steps, so they count only until there is a report of exploration.
 //
 // One request costs  s = e c_forward + (T - e) c_cached + c_decode + c_reward  seconds of its slot; the c are moving
 // averages per sequence-parallel degree. Slots pull requests until none is left, so P n requests take
@@ -20,7 +21,7 @@ using SlotCounts = std::map<int, int>;
 // From one degree a slot.
 SlotCounts CountSlots(std::span<const int> degrees);
 
-// What a batch of explored requests took on one slot. Seconds are wall time of the slot; a pass is one denoising step
+// What a batch of requests took on one slot. Seconds are wall time of the slot; a pass is one denoising step
 // of one request, guidance included, so a batch of 4 requests with 6 real steps has 24 real passes.
 struct CostReport {
   int degree = 1;
@@ -31,6 +32,7 @@ struct CostReport {
   double cached_seconds = 0;
   double decode_seconds = 0;
   double reward_seconds = 0;  // only what the slot waited for
+  bool explored = true;       // false: rollouts or evaluation images
 };
 
 class CostModel {
@@ -46,7 +48,8 @@ class CostModel {
   // largest (half the degree, double the seconds of a pass); a cached pass without, as 1/20 of a real one.
   std::optional<double> Seconds(const Arm& arm, int prompts, const SlotCounts& slots) const;
 
-  // [degrees x 5]: degree, then seconds of a real pass, a cached pass, a decoding, a reward; -1: not measured.
+  // [1 + degrees x 5]: 1 once exploration was reported, else 0; then of each degree: it, seconds of a real pass, a
+  // cached pass, a decoding, a reward; -1: not measured.
   std::vector<double> State() const;
   void Restore(std::span<const double> state);
 
@@ -63,6 +66,7 @@ class CostModel {
   double RequestSeconds(const Arm& arm, int degree) const;
 
   int steps_;
+  bool explored_ = false;       // costs_ are of exploration
   std::map<int, Costs> costs_;  // by degree; only degrees with a measured forward
 };
 

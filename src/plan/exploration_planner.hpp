@@ -67,11 +67,11 @@ class ExplorationPlanner {
  public:
   explicit ExplorationPlanner(PlannerOptions options);
 
-  // Of a finished batch of explored requests.
+  // Of a finished batch.
   void ObserveBatch(const CostReport& report) { costs_.Observe(report); }
 
-  // After a training phase: its length, what of it explorers spent on getting the weights, and whether seeds of the arm
-  // were left unscored at its end although no slot was lost. Seconds >= 0 and finite (SPOTLIGHT_REQUIRE).
+  // After a training phase: its length, what of it the trainers spent on pushing the new weights, and whether seeds of
+  // the arm were left unscored at its end although no slot was lost. Seconds >= 0 and finite (SPOTLIGHT_REQUIRE).
   void ObserveTraining(double train_seconds, double push_seconds, bool overran);
 
   // `prompts` and `slots` of the exploration for `iteration`. While the times are unknown the cheapest arm is chosen,
@@ -83,7 +83,7 @@ class ExplorationPlanner {
   // mistake (SPOTLIGHT_REQUIRE).
   void Credit(const ArmOutcome& outcome);
 
-  // Everything that decisions depend on, the options aside, for checkpoints: [5 + 5 x arms + 5 x degrees].
+  // Everything that decisions depend on, the options aside, for checkpoints: [6 + 5 x arms + 5 x degrees].
   // Restore takes the state of a planner with other arms too: it forgets those that are gone.
   std::vector<double> State() const;
   void Restore(std::span<const double> state);

@@ -1,11 +1,11 @@
 #include "plan/iteration_plan.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "base/random.hpp"
-#include "plan/advantage.hpp"
 #include "plan/selection.hpp"
 #include "plan/window.hpp"
 
@@ -122,6 +122,14 @@ void ChooseRollouts(const Config& config, std::vector<Sample>& rollouts, Iterati
     first += seeds.size();
   }
   rollouts = std::move(kept);
+}
+
+Moments PoolOf(const Config& config, const SeedChoice& choice) {
+  const bool critical = config.explore.when == ExploreConfig::When::kCritical;  // fresh rewards, and all of them
+  const bool filled =
+      std::any_of(choice.explored.begin(), choice.explored.end(), [](double r) { return std::isnan(r); });
+  if (filled && !critical) return {};
+  return {choice.pool_mean, choice.pool_std};
 }
 
 std::vector<Request> RolloutRequests(const IterationPlan& plan, std::uint64_t weight_version) {

@@ -7,6 +7,7 @@
 
 #include "base/request.hpp"
 #include "config/config.hpp"
+#include "plan/advantage.hpp"
 #include "plan/prompt_sampler.hpp"
 
 namespace spotlight {
@@ -45,6 +46,10 @@ void ChooseSeeds(const Config& config, const std::vector<Sample>& explored, Iter
 // With explore/when = critical: `rollouts` are those of all the plan's seeds, prompt by prompt. Leaves of both those
 // that are trained on.
 void ChooseRollouts(const Config& config, std::vector<Sample>& rollouts, IterationPlan& plan);
+
+// What advantages of a group are measured by with train/advantage_from = pool. Unknown, so that its own rewards take
+// the place, if exploration was cut before it had scored group/images seeds of the prompt.
+Moments PoolOf(const Config& config, const SeedChoice& choice);
 
 // The group's rollouts, prompt by prompt.
 std::vector<Request> RolloutRequests(const IterationPlan& plan, std::uint64_t weight_version);

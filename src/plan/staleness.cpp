@@ -27,16 +27,25 @@ void StalenessEstimate::Add(const ControlSeed& seed) {
   while (seeds_.front().iteration + static_cast<std::uint32_t>(options_.window) <= seed.iteration) seeds_.pop_front();
 }
 
-Staleness StalenessEstimate::Estimate() const {
-  Staleness staleness{.seeds = static_cast<int>(seeds_.size()), .rho = std::numeric_limits<double>::quiet_NaN()};
-  if (staleness.seeds < options_.least) return staleness;
-  std::vector<double> explored;
-  std::vector<double> fresh;
+StalenessEstimate::Pairs StalenessEstimate::Deviations() const {
+  Pairs pairs;
+  if (std::ssize(seeds_) < options_.least) return pairs;
   for (const ControlSeed& seed : seeds_) {
-    explored.push_back(seed.explored - seed.pool_mean);
-    fresh.push_back(seed.fresh - seed.pool_mean);
+    pairs.explored.push_back(seed.explored - seed.pool_mean);
+    pairs.fresh.push_back(seed.fresh - seed.pool_mean);
   }
-  staleness.rho = Pearson(explored, fresh);
+  return pairs;
+}
+
+double StalenessEstimate::Correlation() const {
+  const Pairs pairs = Deviations();
+  return pairs.explored.empty() ? std::numeric_limits<double>::quiet_NaN() : Pearson(pairs.explored, pairs.fresh);
+}
+
+Staleness StalenessEstimate::Estimate() const {
+  const auto [explored, fresh] = Deviations();
+  Staleness staleness{.seeds = static_cast<int>(seeds_.size()), .rho = Correlation()};
+  if (explored.empty()) return staleness;
   std::vector<double> x(explored.size());
   std::vector<double> y(explored.size());
   const auto rho = [&](std::span<const int> drawn) {

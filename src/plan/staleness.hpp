@@ -5,8 +5,9 @@
 //   pool
 //
 // over the control seeds of the last `window` iterations, with a bootstrap interval. m takes away that some prompts are
-// easier than others. What the correlation lacks from 1 is owed to older weights and to cached steps together; feed it
-// from iterations without cached steps to see the weights alone.
+// easier than others; as the seed is one of the n of its pool, rho comes out low by a share of (1 - rho) / n. What the
+// correlation lacks from 1 is owed to older weights and to cached steps together; feed it from iterations without
+// cached steps to see the weights alone.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,8 @@ class StalenessEstimate {
   // Iterations in ascending order (SPOTLIGHT_REQUIRE). A seed with a NaN or infinite number is left out.
   void Add(const ControlSeed& seed);
 
+  // Staleness::rho alone.
+  double Correlation() const;
   // 1,000 resamples: some milliseconds. Equal for equal seeds.
   Staleness Estimate() const;
 
@@ -53,6 +56,11 @@ class StalenessEstimate {
   void Restore(std::span<const double> state);
 
  private:
+  struct Pairs {
+    std::vector<double> explored, fresh;  // less the pool's mean; empty: too few
+  };
+  Pairs Deviations() const;
+
   StalenessOptions options_;
   std::deque<ControlSeed> seeds_;
 };

@@ -136,13 +136,17 @@ TEST_F(DispatchTest, SamplesToTrainOnComeInMessagesThatDoNotHoldUpHeartbeats) {
 }
 
 TEST_F(DispatchTest, TimesAreThoseOfSpotRanks) {
-  dispatch_.Add({{.kind = RequestKind::kRollout, .seed = 1}});
+  constexpr RequestKind kRollout = RequestKind::kRollout, kExplore = RequestKind::kExplore;
+  dispatch_.Add({{.kind = kRollout, .seed = 1}});
   WorkOf(2);
-  Say({Push{2, {}, {.degree = 1, .requests = 3, .real_passes = 5}}, Push{1, {}, {.degree = 1, .requests = 7}}});
-  const std::vector<BatchTimes> times = dispatch_.TakeTimes();
+  Say({Push{2, {Sample{.request = {.kind = kRollout}}}, {.degree = 1, .requests = 3, .real_passes = 5}},
+       Push{1, {Sample{.request = {.kind = kRollout}}}, {.degree = 1, .requests = 7}},
+       Push{2, {Sample{.request = {.kind = kExplore}}}, {.degree = 1, .requests = 4}}});
+  const std::vector<BatchTimes> times = dispatch_.TakeTimes(kRollout);
   ASSERT_EQ(times.size(), 1U);
   EXPECT_EQ(times[0].requests, 3U);
-  EXPECT_TRUE(dispatch_.TakeTimes().empty());
+  EXPECT_TRUE(dispatch_.TakeTimes(kRollout).empty());
+  ASSERT_EQ(dispatch_.TakeTimes(kExplore).size(), 1U) << "what rollouts take is not what exploration takes";
   EXPECT_EQ(dispatch_.roster().Slots(), std::vector<int>{1});
 }
 

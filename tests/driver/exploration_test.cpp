@@ -42,13 +42,17 @@ class ExplorationTest : public testing::Test {
     for (const Request& request : requests) {
       explored.push_back({.request = request, .reward = static_cast<double>(request.seed % 7)});
     }
-    exploration.Observe(train_seconds, 0.1, {Batch()}, 2, explored.size());
+    exploration.Observe({.train_seconds = train_seconds,
+                         .push_seconds = 0.1,
+                         .explored = {Batch()},
+                         .slots = 2,
+                         .scored = explored.size()});
     exploration.Choose(std::move(explored), plans_[i], values);
     const Arm arm{static_cast<int>(values.at("explore_seeds")), static_cast<int>(values.at("explore_steps"))};
     EXPECT_EQ(requests.size(), static_cast<std::size_t>(2 * arm.seeds));
     const std::vector<double> rewards = {0, 1.0 * arm.seeds, 0, 1.0 * arm.steps};
     const std::vector<int> groups = {0, 0, 1, 1};
-    exploration.Credit(plans_[i], rewards, GroupAdvantages(rewards, groups, 2, {}), values);
+    exploration.Credit(plans_[i], rewards, GroupAdvantages(rewards, groups, 2, {}));
     return arm;
   }
 
@@ -94,6 +98,41 @@ TEST_F(ExplorationTest, PlansOnlyWhatFitsBesideTraining) {
   EXPECT_GT(std::count(played.begin(), played.end(), Arm{4, 8}), 0);
 }
 
+TEST_F(ExplorationTest, RolloutsTellWhatExplorationCostsOnlyUntilItIsKnown) {
+  config_.explore.cache = ExploreConfig::Cache::kTea;
+  config_.explore.planner = ExploreConfig::Planner::kFixed;
+  config_.explore.steps = 0;
+  const auto cost = [&](const std::vector<Exploration::Measured>& turns) {
+    Exploration exploration(config_, nullptr, {});
+    for (const Exploration::Measured& measured : turns) exploration.Observe(measured);
+    exploration.Plan(plans_[1], {1}, 0);
+    return exploration.TakeDecisions(0).at(0).cost_s;
+  };
+  const BatchTimes rollouts{.requests = 4, .real_passes = 10, .real_seconds = 40};  // 1 s a pass
+  const BatchTimes explored{
+      .requests = 4, .real_passes = 4, .cached_passes = 6, .real_seconds = 16, .cached_seconds = 4};  // 0.5 s
+  const double passes = 2 * 8 * 10;
+  EXPECT_DOUBLE_EQ(cost({{.train_seconds = 9, .others = {rollouts}}}), passes);
+  EXPECT_DOUBLE_EQ(cost({{.train_seconds = 9, .explored = {explored}, .others = {rollouts}}}), 0.5 * passes);
+  EXPECT_DOUBLE_EQ(cost({{.train_seconds = 9, .others = {rollouts}},
+                         {.train_seconds = 9, .explored = {explored}, .others = {rollouts}},
+                         {.train_seconds = 9, .others = {rollouts}}}),
+                   0.5 * passes);
+}
+
+TEST_F(ExplorationTest, OnlyWhoHadAllItsSlotsHasOverrun) {
+  const auto budget = [&](std::size_t slots, bool departed) {
+    Exploration exploration(config_, nullptr, {});
+    exploration.Plan(plans_[1], {1, 1}, 0);
+    exploration.Observe({.train_seconds = 10, .explored = {Batch()}, .slots = slots, .departed = departed});
+    exploration.Plan(plans_[2], {1, 1}, 1);
+    return exploration.TakeDecisions(1).at(0).budget_s;
+  };
+  EXPECT_DOUBLE_EQ(budget(2, false), 10 * (1 - 0.1));
+  EXPECT_DOUBLE_EQ(budget(1, false), 10 * (1 - 0.05));
+  EXPECT_DOUBLE_EQ(budget(2, true), 10 * (1 - 0.05)) << "another one came for it";
+}
+
 TEST_F(ExplorationTest, ACheckpointGoesOnWithTheSameDecisions) {
   Exploration whole(config_, nullptr, {});
   for (std::uint32_t i = 1; i < 12; ++i) Turn(whole, i);
@@ -125,6 +164,10 @@ TEST_F(ExplorationTest, AReplayExploresWhatWasRecorded) {
   EXPECT_EQ(requests[0].real_steps, 4U);
   EXPECT_EQ(requests[0].iteration, 3U);
   EXPECT_EQ(requests[0].weight_version, 2U);
+  Exploration::Values values;
+  exploration.Choose({}, plans_[3], values);
+  EXPECT_FALSE(values.contains("explore_seeds")) << "no arm was played";
+  EXPECT_FALSE(values.contains("explore_steps"));
   EXPECT_TRUE(exploration.Plan(plans_[5], {1}, 4).empty()) << "nothing was explored then";
   recording.explored[6] = {{.step = 6, .prompt_index = 99, .seed = 1}};
   try {
@@ -156,7 +199,8 @@ TEST_F(ExplorationTest, ChanceKeptSeedsTellWhenExploredRewardsMeanNothing) {
         }
       }
       const std::vector<int> groups = {0, 0, 1, 1};
-      exploration.Credit(plans_[i], rewards, GroupAdvantages(rewards, groups, 2, {}), values);
+      exploration.Credit(plans_[i], rewards, GroupAdvantages(rewards, groups, 2, {}));
+      exploration.JudgeStaleness(i, values);
       if (values.contains("explore_control_r")) r = values["explore_control_r"];
     }
     if (useful) {

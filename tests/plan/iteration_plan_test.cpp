@@ -70,6 +70,8 @@ TEST_F(IterationPlanTest, ChoosesTheContrastAndFillsUpWithSeedsThatNobodyTried) 
   EXPECT_EQ(plan.groups[1].seeds[0], requests[3].seed);
   EXPECT_TRUE(std::isnan(plan.groups[1].explored[1]));
   for (const Request& request : requests) EXPECT_NE(plan.groups[1].seeds[1], request.seed) << "it was tried";
+  EXPECT_DOUBLE_EQ(PoolOf(config_, plan.groups[0]).mean, 2.75);
+  EXPECT_TRUE(std::isnan(PoolOf(config_, plan.groups[1]).mean)) << "one seed is no yardstick for two";
 }
 
 TEST_F(IterationPlanTest, NothingExploredLeavesFreshSeedsAndUnknownPools) {
@@ -111,7 +113,7 @@ TEST_F(IterationPlanTest, OnTheCriticalPathRolloutsThemselvesAreChosen) {
     EXPECT_FALSE(rollouts[i].latents.empty()) << "moved, not lost";
     EXPECT_TRUE(std::isnan(plan.groups[i / 2].explored[i % 2])) << "nothing to compare the fresh rewards with";
   }
-  EXPECT_DOUBLE_EQ(plan.groups[0].pool_mean, 2.75);
+  EXPECT_DOUBLE_EQ(PoolOf(config_, plan.groups[0]).mean, 2.75);
 }
 
 }  // namespace
