@@ -5,10 +5,11 @@
 #   scripts/claims.sh -o run/claims --arms spotlight,critical --seeds 4 --iterations 60 --target 0.5
 #   scripts/claims.sh --table -o run/claims   only the table and the plot, of the runs that are there
 #
-# Prints and writes OUT/claims.md (iterations, time and cost to the score, with 95 % intervals), OUT/claims.csv (one
-# row a run) and OUT/claims.png. A second call goes on where the first was stopped: finished runs are kept, and what was
-# begun is resumed. --help lists all options; ranks get one core each, so leave as many free. SPOTLIGHT_BINARY names a
-# program that is to be used as it is. Relative paths start in the repository's folder.
+# Prints and writes OUT/claims.md (iterations, time and cost to the score, and what exploration costs the trainers, with
+# 95 % intervals), OUT/claims.csv (one row a run) and OUT/claims.png. A second call goes on where the first was stopped:
+# finished runs are kept, and what was begun is resumed. --help lists all options; ranks get one core each, so leave as
+# many free. SPOTLIGHT_BINARY names a program that is to be used as it is. Relative paths start in the repository's
+# folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
