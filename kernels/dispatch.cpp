@@ -182,7 +182,7 @@ void AdamWUpdate(const AdamWSettings& settings, std::int64_t step, std::int64_t 
 
 double SquaredNorm(std::int64_t size, const float* x) { return ActiveOperations().SquaredNorm(size, x); }
 
-void EmaUpdate(std::int64_t size, float decay, const float* weight, float* ema) {
+void EmaUpdate(std::int64_t size, double decay, const float* weight, float* ema) {
   ActiveOperations().EmaUpdate(size, decay, weight, ema);
 }
 

@@ -18,7 +18,7 @@ void AdamWUpdate(const AdamWSettings& settings, std::int64_t step, std::int64_t 
 double SquaredNorm(std::int64_t size, const float* x);
 
 // ema = decay * ema + (1 - decay) * weight, as ema += (1 - decay) (weight - ema): equal values stay equal.
-void EmaUpdate(std::int64_t size, float decay, const float* weight, float* ema);
+void EmaUpdate(std::int64_t size, double decay, const float* weight, float* ema);
 
 // y += a x.
 void Axpy(std::int64_t size, float a, const float* x, float* y);

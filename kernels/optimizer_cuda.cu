@@ -163,8 +163,8 @@ double SquaredNorm(std::int64_t size, const float* x) { return SumOf(size, x, Sq
 
 bool AllFinite(std::int64_t size, const float* x) { return SumOf(size, x, NotFiniteTerm{x}) == 0; }
 
-void EmaUpdate(std::int64_t size, float decay, const float* weight, float* ema) {
-  Pointwise(1, size, QuadsAligned(1, size, weight, ema), EmaBody{1.0f - decay, weight, ema});
+void EmaUpdate(std::int64_t size, double decay, const float* weight, float* ema) {
+  Pointwise(1, size, QuadsAligned(1, size, weight, ema), EmaBody{static_cast<float>(1 - decay), weight, ema});
 }
 
 void Axpy(std::int64_t size, float a, const float* x, float* y) {

@@ -47,8 +47,8 @@ double SquaredNorm(std::int64_t size, const float* x) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-void EmaUpdate(std::int64_t size, float decay, const float* weight, float* ema) {
-  const float blend = 1.0f - decay;
+void EmaUpdate(std::int64_t size, double decay, const float* weight, float* ema) {
+  const auto blend = static_cast<float>(1 - decay);
   ParallelBlocks("EmaUpdate", size, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) ema[i] = std::fma(blend, weight[i] - ema[i], ema[i]);
   });

@@ -163,7 +163,7 @@ void FlowMatchingTrainer::Optimize() {
   // Constant after a warm-up, then linear to zero over the last two fifths.
   const double left = 1.0 - static_cast<double>(step_) / pretrain.steps;
   const double factor = std::min({1.0, static_cast<double>(step_) / kWarmUpSteps, std::max(0.02, left / 0.4)});
-  const AdamWSettings adam{.lr = static_cast<float>(pretrain.lr * factor), .beta1 = 0.9f, .beta2 = 0.99f};
+  const AdamWSettings adam{.lr = pretrain.lr * factor, .beta1 = 0.9, .beta2 = 0.99};
   const auto adam_range = [&](Index begin, Index end) {
     if (begin == end) return;
     AdamWUpdate(adam, step_, end - begin, scale, gradient_.data() + begin, weights_.data() + begin,
@@ -180,8 +180,7 @@ void FlowMatchingTrainer::Optimize() {
   }
   adam_range(adam_begin, weights_.size());
   const double n = static_cast<double>(step_);
-  EmaUpdate(weights_.size(), static_cast<float>(std::min(pretrain.ema_decay, (1 + n) / (10 + n))), weights_.data(),
-            ema_.data());
+  EmaUpdate(weights_.size(), std::min(pretrain.ema_decay, (1 + n) / (10 + n)), weights_.data(), ema_.data());
 }
 
 }  // namespace spotlight

@@ -285,16 +285,13 @@ double TrainedWeights::Update() {
   const double norm = std::sqrt(alone() ? square : group_.SumDouble(square));
   const bool clip = config_.grad_norm > 0 && norm > config_.grad_norm;
   const double scale = clip ? config_.grad_norm / (norm + 1e-6) : 1.0;  // torch.nn.utils.clip_grad_norm_'s form
-  const AdamWSettings settings{static_cast<float>(config_.lr), static_cast<float>(config_.beta1),
-                               static_cast<float>(config_.beta2), static_cast<float>(config_.eps),
-                               static_cast<float>(config_.weight_decay)};
+  const AdamWSettings settings{config_.lr, config_.beta1, config_.beta2, config_.eps, config_.weight_decay};
   AdamWUpdate(settings, ++updates_, weights_.size(), static_cast<float>(scale), gradient_.data(), weights_.data(),
               first_moment_.data(), second_moment_.data());
   if (ema_.size() > 0) {
     // A young average follows closely: decay (1 + n) / (10 + n) up to the asked one (Flow-GRPO's ema.py rule).
     const double n = static_cast<double>(updates_);
-    EmaUpdate(weights_.size(), static_cast<float>(std::min(config_.ema_decay, (1 + n) / (10 + n))), weights_.data(),
-              ema_.data());
+    EmaUpdate(weights_.size(), std::min(config_.ema_decay, (1 + n) / (10 + n)), weights_.data(), ema_.data());
   }
   RefreshWorkingCopy();
   return norm;

@@ -247,7 +247,7 @@ void AddOptimizer(const BenchSizes& sizes, std::vector<OperationCase>& cases) {
   add("ema_update", [=](Arrays& a) -> Call {
     const float* weight = a.Read(n);
     float* ema = a.Change(n);
-    return [=] { EmaUpdate(n, 0.9f, weight, ema); };
+    return [=] { EmaUpdate(n, 0.9, weight, ema); };
   });
   add("axpy", [=](Arrays& a) -> Call {
     const float* x = a.Read(n);

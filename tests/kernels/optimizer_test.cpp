@@ -50,10 +50,10 @@ TEST(EmaUpdate, MovesTowardsTheWeightAndStaysThere) {
   Floats ema = Normals(2, 10001);
   Doubles expected;
   for (std::size_t i = 0; i < ema.size(); ++i) expected.push_back(0.9 * ema[i] + 0.1 * weight[i]);
-  EmaUpdate(10001, 0.9f, weight.data(), ema.data());
+  EmaUpdate(10001, 0.9, weight.data(), ema.data());
   ExpectClose(ema, expected, 2e-7);
   ema = weight;
-  EmaUpdate(10001, 0.9f, weight.data(), ema.data());
+  EmaUpdate(10001, 0.9, weight.data(), ema.data());
   EXPECT_EQ(ema, weight);
 }
 
