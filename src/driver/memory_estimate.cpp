@@ -123,11 +123,11 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
       }
       const double arrays = config.train.ema_decay > 0 ? 4 : 3;  // master weights, moments, average
       memory.optimizer = trained * (arrays + 1) / trainers;
+      // Sums of a pass, part by part.
+      memory.optimizer += lora ? 4.0 * static_cast<double>(layout.parts()[1].adapter) : OneOfEachKind(layout, 4);
       if (trainers > 1 && lora) {
-        // The working copy, and a block's sum.
-        memory.optimizer += trained + 4.0 * static_cast<double>(layout.parts()[1].adapter);
+        memory.optimizer += trained;  // the working copy
       } else if (trainers > 1) {
-        memory.optimizer += OneOfEachKind(layout, 4);
         memory.weights += config.train.shard_weights ? OneOfEachKind(layout, matrix) : model_copy;
       } else if (!lora && bf16) {
         memory.weights += model_copy;

@@ -39,7 +39,7 @@ class TrainedWeights::PassParameters : public Parameters {
       memory = base_->Use(part);
       memory.adapter =
           (trained_.alone() ? trained_.weights_.data() : trained_.working_adapter_.data()) + layout.adapter_offset;
-      memory.adapter_gradient = Gradient(part, layout.adapter, layout.adapter_offset);
+      memory.adapter_gradient = PassGradient(part, layout.adapter);
       return memory;
     }
     if (UsesMaster()) {
@@ -50,26 +50,22 @@ class TrainedWeights::PassParameters : public Parameters {
     } else {
       memory = storage_[0].Part(part);
     }
-    memory.vectors_gradient = Gradient(part, layout.size(), layout.offset);
+    memory.vectors_gradient = PassGradient(part, layout.size());
     memory.matrices_gradient = memory.vectors_gradient + layout.vectors;
     return memory;
   }
 
   void GradientDone(int part) override {
-    if (trained_.alone()) return;
     const PartLayout& layout = trained_.layout_->parts()[Place(part)];
-    const bool lora = trained_.model_.lora();
-    Buffer& sum = partial_[Kind(part)];
     // A trainer that skips the pass comes here without a Use.
-    Gradient(part, lora ? layout.adapter : layout.size(), 0);
-    float* values = sum.data();
+    float* values = PassGradient(part, trained_.model_.lora() ? layout.adapter : layout.size());
     for (const Range& range : trained_.RangesOf(part)) {
       trained_.SumShard(values, range.size);
       const ShareRange own = trained_.Own(range);
       Axpy(own.size(), 1.0f, values + own.begin, trained_.gradient_.data() + range.own_offset);
       values += range.size;
     }
-    sum.Zero();
+    partial_[Kind(part)].Zero();
   }
 
   // The working copy follows the master weights.
@@ -94,9 +90,9 @@ class TrainedWeights::PassParameters : public Parameters {
   // One trainer in fp32 computes with its master weights.
   bool UsesMaster() const { return trained_.alone() && trained_.model_.precision() == Precision::kFp32; }
 
-  // Where Backward adds: the trainer's own gradient, or a part's sum of this pass, which the trainers then add up.
-  float* Gradient(int part, Index size, Index offset) {
-    if (trained_.alone()) return trained_.gradient_.data() + offset;
+  // Where Backward adds: a part's sum of this pass, which the trainers then add up. One trainer alone has it, too: a
+  // layer adds its rows in several pieces, and straight into the gradient their order would be another.
+  float* PassGradient(int part, Index size) {
     Buffer& sum = partial_[Kind(part)];
     if (sum.size() != size) {
       sum.Resize(size);
@@ -206,6 +202,7 @@ void TrainedWeights::SetState(const OptimizerState& state) {
 }
 
 void TrainedWeights::SumShard(float* values, Index size) {
+  if (alone()) return;
   if (device_) return device_->SumShardInOrder(values, size);
   group_.SumShardInOrder(HostView(values, size, HostAccess::kReadAndWrite).span());
 }
@@ -263,6 +260,7 @@ Parameters& TrainedWeights::parameters() { return *parameters_; }
 
 void TrainedWeights::SkipPass() {
   SPOTLIGHT_REQUIRE(!parameters_->Sharded(), "with shared-out weights every trainer makes every pass");
+  if (alone()) return;
   for (const int part : layout_->backward_order()) {
     if (part < layout_->used_parts(parameters_->modulation != nullptr)) parameters_->GradientDone(part);
   }

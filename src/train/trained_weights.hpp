@@ -4,8 +4,9 @@
 // ShareOf(size, index, n): it alone sums the gradient there, keeps the optimizer's state and updates (ZeRO stage 2,
 // Rajbhandari et al., arXiv 1910.02054). Passes read a working copy in the model's precision, whole on each trainer, or
 // (train/shard_weights) gathered part by part when a pass needs it (stage 3). Master weights, gradients, moments and
-// sums are fp32; gradients of a pass are summed over the trainers in the order of their index, as soon as Backward is
-// done with a part. One trainer gives the bits of a run without MPI.
+// sums are fp32. The gradient of a pass is a sum of its own, over the trainers in the order of their index; as soon as
+// Backward is done with a part, it is added to those of the passes before. One trainer gives the bits of a run without
+// MPI.
 //
 // All trainers make the same calls in the same order: SetState, State, Update, Weights, EmaWeights, and for each pass
 // of one either a pass or SkipPass of the others. PeerLost if one is gone.

@@ -3,9 +3,10 @@
 //
 // Trainers t in [g P, (g + 1) P) form group g, which runs its passes together (P = ranks/trainer_sp). Micro-batch j of
 // an update belongs to group j mod (number of groups). Sums are in trainer order (train/trained_weights.hpp): a given
-// number of groups always gives the same bits, whatever P, and one trainer gives those of a run without MPI. One group
-// gives the bits of one trainer if an adapter is trained, or an update is one micro-batch; with all weights trained in
-// several micro-batches the last bits differ, because one trainer alone adds straight into its gradient.
+// number of groups always gives the same bits of gradients, whatever P, and one group those of one trainer or a run
+// without MPI. Not so the gradient's norm: each trainer adds the squares of its own share first, so the last bits of
+// the double depend on the number of trainers. The factor that clips is rounded to fp32; where it is seldom (about one
+// update in 10^8) another float, an update differs in its last bits.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ TEST_F(QwenImage, AdaptersOptimizerIsSharedOut) {
   config_.train.ema_decay = 0.9;
   EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).optimizer_on_device, 4 * kAdapter * (5.0 / 4 + 1 + 1.0 / 60));
   config_.ranks.trainers = 1;
-  EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).optimizer_on_device, 4 * kAdapter * 5);
+  EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).optimizer_on_device, 4 * kAdapter * (5 + 1.0 / 60));
   EXPECT_EQ(Estimate(Role::kExplorer).optimizer, 0);
 }
 

@@ -56,15 +56,24 @@ class SequenceParallel(RunTest):
                 self.assert_same(name, "one")
 
     def test_all_weights(self):
-        self.train("one", 0, WHOLE)
+        several = {**WHOLE, "train/micro_batch": 3}  # an update is three passes
+        self.train("one", 0, several)
         layouts = {
             "group-of-two": (5, SHARED),
             "group-of-four": (5, {"ranks/trainers": 4, "ranks/trainer_sp": 4, "model/recompute": "true"}),
         }
         for name, (ranks, more) in layouts.items():
             with self.subTest(name):
-                self.train(name, ranks, WHOLE, more)
+                self.train(name, ranks, several, more)
                 self.assert_same(name, "one")
+
+    def test_many_rows_in_several_passes(self):
+        # 3 pairs x 2 branches x 64 tokens: a layer's gradient is a sum of several pieces.
+        large = {"sampler/height": 128, "sampler/width": 128, "train/micro_batch": 3, "train/updates": 1}
+        large.update({"run/iterations": 1, "explore/seeds": 0, "eval/every": 0, "eval/steps": 1})
+        self.train("one", 0, large)
+        self.train("group", 3, large, {"ranks/trainers": 2, "ranks/trainer_sp": 2})
+        self.assert_same("group", "one")
 
     def test_groups_that_train_all_weights(self):
         several = {**WHOLE, "train/micro_batch": 3, "train/kl_beta": 0.02, "model/precision": "bf16"}

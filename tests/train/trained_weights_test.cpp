@@ -131,5 +131,19 @@ TEST_F(OneTrainersWeights, FollowTorch) {
   }
 }
 
+// 1 + (2^-24 + 2^-24), not (1 + 2^-24) + 2^-24: the order that several trainers have, too.
+TEST_F(OneTrainersWeights, SumEachPassBeforeItIsAddedToOthers) {
+  for (const int lora_rank : {0, 3}) {
+    Run(lora_rank, [&](TrainedWeights& trained) {
+      trained.SetState(TrainedWeights::InitialState(config_, Normals(2, size_, 0.1)));
+      trained.ZeroGradient();
+      const auto all = [&](float value) { return std::vector<float>(static_cast<std::size_t>(size_), value); };
+      Pass(trained, {all(1)});
+      Pass(trained, {all(0x1p-24f), all(0x1p-24f)});
+      EXPECT_NEAR(trained.Update() / std::sqrt(static_cast<double>(size_)), 1 + 0x1p-23, 1e-10) << lora_rank;
+    });
+  }
+}
+
 }  // namespace
 }  // namespace spotlight
