@@ -180,8 +180,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 3)
     }
   }
   if (partials == nullptr) return;
-  StoreWide(&sums[warp][0][element], q_sum);
-  StoreWide(&sums[warp][1][element], k_sum);
+  // Not StoreWide: that is an instruction of global memory.
+  *reinterpret_cast<float4*>(&sums[warp][0][element]) = make_float4(q_sum[0], q_sum[1], q_sum[2], q_sum[3]);
+  *reinterpret_cast<float4*>(&sums[warp][1][element]) = make_float4(k_sum[0], k_sum[1], k_sum[2], k_sum[3]);
   __syncthreads();
   const int of = static_cast<int>(threadIdx.x) / kMostSize, column = static_cast<int>(threadIdx.x) % kMostSize;
   if (column >= size) return;

@@ -112,6 +112,8 @@ class AsyncCopies {
   template <int kBytes>
   void Copy(void* to, const void* from, bool present) {
     static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+    on_cpu::RequireShared(to);
+    on_cpu::RequireGlobal(from);
     pending_.push_back({to, present ? from : nullptr, kBytes});
     if (threadIdx.x % 2 == 0) Wait();
   }

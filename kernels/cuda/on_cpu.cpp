@@ -1,6 +1,7 @@
 #include "kernels/cuda/on_cpu.hpp"
 
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
@@ -141,6 +142,30 @@ struct Warp {
   }
 };
 
+struct Range {
+  const std::byte* begin;
+  std::size_t bytes;
+
+  bool Has(const void* address) const {
+    return address >= begin && static_cast<const std::byte*>(address) < begin + bytes;
+  }
+};
+
+// The thread-local variables of the calling thread, of each loaded file: static shared memory is among them.
+std::vector<Range> ThreadLocalMemory() {
+  std::vector<Range> ranges;
+  const auto add = [](dl_phdr_info* file, std::size_t, void* to) {
+    for (int i = 0; i < file->dlpi_phnum; ++i) {
+      if (file->dlpi_phdr[i].p_type != PT_TLS || file->dlpi_tls_data == nullptr) continue;
+      static_cast<std::vector<Range>*>(to)->push_back(
+          {static_cast<const std::byte*>(file->dlpi_tls_data), file->dlpi_phdr[i].p_memsz});
+    }
+    return 0;
+  };
+  dl_iterate_phdr(add, &ranges);
+  return ranges;
+}
+
 // The block that a thread of the processor runs; kept from launch to launch for its stacks.
 class BlockRun {
  public:
@@ -151,6 +176,9 @@ class BlockRun {
   int lane() const { return static_cast<int>(current_->number % kWarp); }
   void Barrier(Place place);
   std::uint64_t Exchange(unsigned mask, std::uint64_t value, int source, Operation operation, Place place);
+  bool IsShared(const void* address) const;
+  bool IsLocal(const void* address) const;
+  [[noreturn]] void FailOfThread(const char* what) const;
 
  private:
   static void ThreadMain();
@@ -174,6 +202,7 @@ class BlockRun {
   std::size_t scheduler_size_ = 0;
   const std::function<void()>* thread_ = nullptr;
   Place where_;
+  std::vector<Range> thread_local_ = ThreadLocalMemory();
 };
 
 thread_local BlockRun* running_block = nullptr;
@@ -199,6 +228,18 @@ void BlockRun::Fail(const std::string& what) const {
              Text(where_), what);
   std::fflush(nullptr);
   std::abort();
+}
+
+void BlockRun::FailOfThread(const char* what) const { Fail(fmt::format("thread {} {}", current_->number, what)); }
+
+bool BlockRun::IsShared(const void* address) const {
+  return Range{shared_.data(), shared_.size()}.Has(address) ||
+         std::any_of(thread_local_.begin(), thread_local_.end(),
+                     [=](const Range& range) { return range.Has(address); });
+}
+
+bool BlockRun::IsLocal(const void* address) const {
+  return Range{stacks_.get(), stack_count_ * kStackBytes}.Has(address);
 }
 
 void BlockRun::FailStuck() const {
@@ -375,5 +416,13 @@ unsigned Ballot(unsigned mask, bool predicate, Place where) {
   return static_cast<unsigned>(Running().Exchange(mask, predicate ? 1 : 0, 0, Operation::kVote, where));
 }
 int Lane() { return Running().lane(); }
+void RequireGlobal(const void* address) {
+  const BlockRun& run = Running();
+  if (run.IsShared(address)) run.FailOfThread("gives shared memory to an instruction of global memory");
+  if (run.IsLocal(address)) run.FailOfThread("gives memory of its own to an instruction of global memory");
+}
+void RequireShared(const void* address) {
+  if (!Running().IsShared(address)) Running().FailOfThread("gives other memory to an instruction of shared memory");
+}
 
 }  // namespace spotlight::on_cpu

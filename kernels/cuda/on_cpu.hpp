@@ -16,8 +16,9 @@
 // Errors end the program with a report on stderr that names launch, block, threads and place, where a GPU hangs or
 // computes something: threads that wait for each other in different places (a barrier that not all reach, or that a
 // thread will not reach because it has returned), a lane that is not in its own mask, lanes of a warp that meet in
-// different operations, a block of no or more than 1024 threads, a stack that ran over. Races between threads of a
-// warp without a barrier are found only if the order shows them; coalescing, registers and speed are not modelled.
+// different operations, a block of no or more than 1024 threads, a stack that ran over, an instruction of global memory
+// that is given shared memory or a thread's own (RequireGlobal). Races between threads of a warp without a barrier are
+// found only if the order shows them; coalescing, registers and speed are not modelled.
 #pragma once
 
 #include <bit>
@@ -102,6 +103,10 @@ std::uint64_t Exchange(unsigned mask, std::uint64_t value, int source, Operation
 unsigned Ballot(unsigned mask, bool predicate, Place where);
 // The number of the calling thread within its warp.
 int Lane();
+// For what stands for an instruction of global, or of shared memory: ends the program with a report if `address` is the
+// other's. Thread-local variables count as shared memory, the stacks of the block's threads as neither.
+void RequireGlobal(const void* address);
+void RequireShared(const void* address);
 
 template <typename T>
 T Shuffle(unsigned mask, T value, int source, Place where) {

@@ -1,5 +1,6 @@
 // Loads and stores of neighbouring elements, stored as float or Bfloat16, as fp32 values in registers: with 8 or 16
 // bytes an instruction where the rows allow it, else one by one.
+// What is stored goes to global memory.
 //
 // A row is an array of `size` elements; a thread takes the kCount of them from `first` on. Wide (kWide): first is a
 // multiple of kCount, so is size, and the row's start is aligned to the kCount elements or 16 bytes, whichever is less;
@@ -89,12 +90,14 @@ __device__ __forceinline__ void LoadWide(const Bfloat16* from, float (&values)[k
     values[i + 1] = HighBfloat16(words[i / 2]);
   }
 }
-// One store instruction: of an assignment nvcc 13 makes several where it cannot see that the address is aligned.
+// Global memory only, and so is all that stores wide: the instruction does not take shared or local memory. One
+// instruction, because of an assignment nvcc 13 makes several where it cannot see that the address is aligned.
 template <typename Vector>
 __device__ __forceinline__ void StoreVector(void* to, Vector value) {
 #ifdef __CUDACC__
   __stwb(static_cast<Vector*>(to), value);
 #else
+  on_cpu::RequireGlobal(to);
   *static_cast<Vector*>(to) = value;
 #endif
 }

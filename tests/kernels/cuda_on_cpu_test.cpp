@@ -251,6 +251,25 @@ TEST_F(CudaOnCpuDeathTest, NamesTheThreadsThatWait) {
   EXPECT_DEATH(Launch(MixedKernel, 1, 32, 0, to.data()), "thread 1 at .* meets lanes of its warp that are at");
 }
 
+// What nvcc makes one instruction of global memory of, given something else.
+enum class Where { kGlobal, kStatic, kDynamic, kLocal };
+__global__ void StoreKernel(Where where, float* global) {
+  __shared__ __align__(16) float fixed[4];
+  __align__(16) float local[4];
+  float* const to[] = {global, fixed, SharedMemory<float>(), local};
+  const float values[4] = {1, 2, 3, 4};
+  StoreWide(to[static_cast<int>(where)], values);
+}
+TEST_F(CudaOnCpuDeathTest, NamesWhoStoresWideToOtherThanGlobalMemory) {
+  Floats to(4);
+  Launch(StoreKernel, 1, 1, 16, Where::kGlobal, to.data());
+  EXPECT_EQ(to, (Floats{1, 2, 3, 4}));
+  for (const Where where : {Where::kStatic, Where::kDynamic}) {
+    EXPECT_DEATH(Launch(StoreKernel, 1, 1, 16, where, to.data()), "thread 0 gives shared memory to an instruction of");
+  }
+  EXPECT_DEATH(Launch(StoreKernel, 1, 1, 16, Where::kLocal, to.data()), "thread 0 gives memory of its own to an");
+}
+
 TEST_F(CudaOnCpuDeathTest, RefusesWhatNoDeviceTakes) {
   EXPECT_DEATH(Launch(MaskOfOthersKernel, 1, 32, 0), "thread 16 is not in its own mask 0xffff");
   EXPECT_DEATH(Launch(DivergentKernel, 1, dim3(32, 33), 0), "a block of 1056 threads; 1 to 1024 are possible");
