@@ -1,13 +1,13 @@
 #include "kernels/cuda/runtime.hpp"
 
-#include <vector>
-
 #include "kernels/cuda/library.hpp"
+#include "kernels/cuda/scratch.hpp"
+#include "kernels/operations_cuda.hpp"
 
 namespace spotlight::cuda {
 namespace {
 
-std::size_t scratch_size = 0;
+constinit ScratchBlock scratch(AllocateMemory, FreeMemory);  // never freed: at the end the driver may be gone before
 
 }  // namespace
 
@@ -20,17 +20,8 @@ Stream CurrentStream() {
   return stream;
 }
 
-void* ScratchBytes(std::size_t bytes) {
-  static std::vector<void*> blocks;  // the last one is in use
-  if (bytes > scratch_size || blocks.empty()) {
-    void* block = nullptr;
-    SPOTLIGHT_CUDA_CALL(cudaMalloc(&block, bytes));
-    blocks.push_back(block);
-    scratch_size = bytes;
-  }
-  return blocks.back();
-}
+void* ScratchBytes(std::size_t bytes) { return scratch.Reserve(bytes); }
 
-std::size_t ScratchSize() { return scratch_size; }
+std::size_t ScratchSize() { return scratch.size(); }
 
 }  // namespace spotlight::cuda

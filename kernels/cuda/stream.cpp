@@ -56,7 +56,7 @@ class DeviceCopy : public HostCopy {
     if (size <= capacity_) return;
     Release();
     const std::size_t bytes = static_cast<std::size_t>(size) * sizeof(float);
-    SPOTLIGHT_CUDA_CALL(cudaMalloc(&staged_, bytes));
+    staged_ = AllocateMemory(bytes);
     SPOTLIGHT_CUDA_CALL(cudaMallocHost(&pinned_, bytes));
     capacity_ = size;
   }
@@ -85,7 +85,7 @@ class DeviceCopy : public HostCopy {
  private:
   void Release() {
     cudaEventSynchronize(there_.get());
-    cudaFree(staged_);
+    FreeMemory(staged_);
     cudaFreeHost(pinned_);
     staged_ = pinned_ = nullptr;
     capacity_ = 0;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "kernels/cuda/runtime.hpp"
+#include "kernels/cuda/scratch.hpp"
 #include "kernels/operations.hpp"
 #include "kernels/recordings.hpp"
 #include "tests/kernels/check.hpp"
@@ -142,6 +144,42 @@ TEST_F(RecordingsTest, HoldTheScratchMemoryThatTheyWrite) {
   LogProb(1, 2, &step, x_.data(), x_.data(), x_.data(), log_prob.data());  // other scratch memory
   EXPECT_EQ(score(), first);
   EXPECT_EQ(recordings_.replayed(), 1u);
+}
+
+TEST_F(RecordingsTest, AreMadeAnewWhenScratchMemoryGrows) {
+  const std::size_t large = cuda::ScratchSize() + cuda::ScratchBlock::kUnit;  // others may have made it grow
+  cuda::ScratchBytes(large);
+  for (int i = 0; i < 3; ++i) Run({1});
+  cuda::ScratchBytes(large - 1);
+  Run({1});
+  EXPECT_EQ(calls_, 2);
+  cuda::ScratchBytes(large + cuda::ScratchBlock::kUnit);
+  for (int i = 0; i < 3; ++i) Run({1});
+  EXPECT_EQ(calls_, 4);
+  EXPECT_EQ(Of(y_), (Floats{14, 140}));
+}
+
+std::vector<std::size_t> asked, freed;  // of the block below
+bool memory_is_full = false;
+
+TEST(ScratchBlock, GrowsInUnitsAndFreesFirst) {
+  cuda::ScratchBlock block(
+      [](std::size_t bytes) -> void* {
+        if (memory_is_full) throw UserError("full");
+        asked.push_back(bytes);
+        return &asked;
+      },
+      [](void*) { freed.push_back(asked.back()); });
+  const std::size_t unit = cuda::ScratchBlock::kUnit;
+  for (const std::size_t bytes : {std::size_t{1}, unit, unit + 1, 2 * unit - 5}) block.Reserve(bytes);
+  EXPECT_EQ(asked, (std::vector{unit, 2 * unit}));
+  EXPECT_EQ(freed, std::vector{unit});
+  memory_is_full = true;
+  EXPECT_THROW(block.Reserve(5 * unit), UserError);
+  EXPECT_EQ(block.size(), 0u);
+  memory_is_full = false;
+  block.Reserve(unit);
+  EXPECT_EQ(block.size(), unit);
 }
 
 TEST_F(RecordingsTest, RefuseTheHostsWork) {
