@@ -71,6 +71,7 @@ dim3 Grid(const FlashShape& samples, std::int64_t tokens, int tile) {
 template <typename Element, int kDepth>
 void Forward(const AttentionShape& shape, bool wide, const ForwardArrays<Element>& arrays) {
   using Tiling = ForwardTiling<Element, kDepth>;
+  static_assert(Tiling::kSharedBytes <= kMostSharedBytes);
   ForEachLaunch(shape, wide, [&](const FlashShape& samples, std::int64_t tokens) {
     dim3 grid = Grid(samples, tokens, Tiling::kQueries);
     grid.x *= Tiling::kSlices;
@@ -101,6 +102,7 @@ void Forward(const AttentionShape& shape, ConstActivations q, ConstActivations k
 template <typename Element, int kDepth>
 void Backward(const AttentionShape& shape, bool wide, const BackwardArrays<Element>& arrays) {
   using Tiling = BackwardTiling<Element, kDepth>;
+  static_assert(Tiling::kQueryGradientBytes <= kMostSharedBytes && Tiling::kKeyGradientBytes <= kMostSharedBytes);
   ForEachLaunch(shape, wide, [&](const FlashShape& samples, std::int64_t tokens) {
     const dim3 tiles = Grid(samples, tokens, Tiling::kRows);
     Launch(FlashStatistics<Element>, Grid(samples, tokens, kStatisticsWarps), dim3(32 * kStatisticsWarps), 0, samples,

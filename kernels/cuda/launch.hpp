@@ -28,10 +28,10 @@ template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Arguments&&... arguments) {
   constexpr std::size_t kWithoutPermission = 48 * 1024;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  if (shared_bytes > kWithoutPermission) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  }
-  kernel<<<grid, block, shared_bytes, CurrentStream()>>>(std::forward<Arguments>(arguments)...);
+  const bool permitted =
+      shared_bytes <= kWithoutPermission || cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                                 static_cast<int>(shared_bytes)) == cudaSuccess;
+  if (permitted) kernel<<<grid, block, shared_bytes, CurrentStream()>>>(std::forward<Arguments>(arguments)...);
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return;
   const char* name = "?";

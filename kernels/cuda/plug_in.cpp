@@ -44,6 +44,12 @@ extern "C" const spotlight::Operations& SpotlightCudaBackEnd(const spotlight::Ba
     throw UserError(fmt::format("GPU {} ({}) has compute capability {}.{}; 8.0 (A100) or later is needed", gpu,
                                 properties.name, properties.major, properties.minor));
   }
+  if (properties.sharedMemPerBlockOptin < spotlight::cuda::kMostSharedBytes) {
+    throw UserError(fmt::format(
+        "GPU {} ({}) gives a block of threads {} KiB of shared memory; {} are needed: A100, H100, H200 and B200 have "
+        "them",
+        gpu, properties.name, properties.sharedMemPerBlockOptin / 1024, spotlight::cuda::kMostSharedBytes / 1024));
+  }
   description = fmt::format("GPU {} ({}, compute capability {}.{}, {:.0f} GiB)", gpu, properties.name, properties.major,
                             properties.minor, static_cast<double>(properties.totalGlobalMem) / (1 << 30));
   static constexpr spotlight::Operations kOperations{
