@@ -28,8 +28,8 @@
 namespace spotlight::cuda {
 namespace {
 
-constexpr std::int64_t kPlannedRows = 4096;  // about an image of 1024 px
-constexpr std::int64_t kMostRows = 1 << 17;
+constexpr std::int64_t kPlannedRows = 4096;          // about an image of 1024 px
+constexpr std::int64_t kMostRows = 1 << 17;          // of one product; more are several
 constexpr std::int64_t kMostSliceColumns = 1 << 14;  // output features in one LinearBackwardWeightInSlices
 constexpr std::size_t kWorkspace = std::size_t{64} << 20;
 constexpr int kCandidates = 32;
@@ -211,6 +211,18 @@ void RoundAndMultiply(Product product, const Operand& a, const Operand& b, const
   Multiply(product, workspace);
 }
 
+// C, and product.shape.m rows of A, in pieces: the bits of a row do not depend on the rows beside it.
+void MultiplyInPieces(Product product, Operand a, const Operand& b, const float* bias) {
+  product.planned_m = kPlannedRows;
+  product.most_m = kMostRows;
+  for (std::int64_t left = product.shape.m; left > 0; left -= kMostRows) {
+    product.shape.m = a.rows = std::min(left, kMostRows);
+    RoundAndMultiply(product, a, b, bias);
+    a.values = a.values + a.rows * a.stride;
+    product.c = product.c + a.rows * product.shape.ldc;
+  }
+}
+
 ConstActivations Values(const WeightMatrix& weight) {
   return weight.bf16 != nullptr ? ConstActivations(weight.bf16) : ConstActivations(weight.fp32);
 }
@@ -230,30 +242,25 @@ void AddWeightGradient(std::int64_t rows, std::int64_t in, std::int64_t m, Const
 
 void Gemm(const GemmShape& shape, ConstActivations a, ConstActivations b, Activations c) {
   if (shape.m == 0 || shape.n == 0) return;
-  const std::int64_t planned = shape.transpose_a ? shape.m : kPlannedRows;
-  const std::int64_t most = shape.transpose_a ? shape.m : kMostRows;
-  RoundAndMultiply({.shape = shape, .a = {}, .b = {}, .bias = {}, .c = c, .planned_m = planned, .most_m = most},
-                   {a, shape.transpose_a ? shape.k : shape.m, shape.transpose_a ? shape.m : shape.k, shape.lda},
-                   {b, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n, shape.ldb},
-                   nullptr);
+  const Operand right{b, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n, shape.ldb};
+  Product product{.shape = shape, .a = {}, .b = {}, .bias = {}, .c = c};
+  if (!shape.transpose_a) return MultiplyInPieces(product, {a, shape.m, shape.k, shape.lda}, right, nullptr);
+  product.planned_m = product.most_m = shape.m;
+  RoundAndMultiply(product, {a, shape.k, shape.m, shape.lda}, right, nullptr);
 }
 
 void LinearForward(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,
                    WeightMatrix weight, const float* bias, Activations y, std::int64_t ldy) {
-  if (rows == 0) return;
   const GemmShape shape{.transpose_b = true, .m = rows, .n = out, .k = in, .ldc = ldy};
-  RoundAndMultiply(
-      {.shape = shape, .a = {}, .b = {}, .bias = {}, .c = y, .planned_m = kPlannedRows, .most_m = kMostRows},
-      {x, rows, in, ldx}, {Values(weight), out, in, in}, bias);
+  MultiplyInPieces({.shape = shape, .a = {}, .b = {}, .bias = {}, .c = y}, {x, rows, in, ldx},
+                   {Values(weight), out, in, in}, bias);
 }
 
 void LinearBackwardInput(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations dy, std::int64_t ldy,
                          WeightMatrix weight, Activations dx, std::int64_t ldx, bool accumulate) {
-  if (rows == 0) return;
   const GemmShape shape{.m = rows, .n = in, .k = out, .ldc = ldx, .accumulate = accumulate};
-  RoundAndMultiply(
-      {.shape = shape, .a = {}, .b = {}, .bias = {}, .c = dx, .planned_m = kPlannedRows, .most_m = kMostRows},
-      {dy, rows, out, ldy}, {Values(weight), out, in, in}, nullptr);
+  MultiplyInPieces({.shape = shape, .a = {}, .b = {}, .bias = {}, .c = dx}, {dy, rows, out, ldy},
+                   {Values(weight), out, in, in}, nullptr);
 }
 
 void LinearBackwardWeight(std::int64_t rows, std::int64_t in, std::int64_t out, ConstActivations x, std::int64_t ldx,

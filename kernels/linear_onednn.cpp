@@ -156,7 +156,7 @@ std::int64_t RowsOfCall(const GemmShape& shape) {
   if (shape.transpose_a) {
     if (shape.m >= 768) return 192;
     // Two calls for two threads where the product is worth it: 96 -> 48, 288 -> 144, 384 -> 192.
-    return shape.k >= 256 ? (shape.m / 2 + 47) / 48 * 48 : std::max<std::int64_t>(shape.m, 1);
+    return shape.k >= 256 ? std::max<std::int64_t>((shape.m / 2 + 47) / 48 * 48, 48) : shape.m;
   }
   const std::int64_t threads = Kokkos::DefaultHostExecutionSpace().concurrency();
   const std::int64_t worthwhile = 2 * shape.m * shape.n * shape.k / kCallFlops;

@@ -30,9 +30,9 @@ struct Case {
   std::int64_t m, n, k;
 };
 // The tiny and the real model's widths, and sizes that no vector divides.
-const Case kCases[] = {{70, 96, 96}, {70, 288, 96},  {40, 96, 384},  {40, 16, 96},  {70, 160, 640},
-                       {23, 96, 16}, {19, 7, 33},    {130, 33, 50},  {17, 1, 5},    {50, 5, 1},
-                       {1, 1, 1},    {80, 40, 3072}, {300, 24, 100}, {21, 33, 1500}};
+const Case kCases[] = {{70, 96, 96}, {70, 288, 96},  {40, 96, 384},  {40, 16, 96},   {70, 160, 640},
+                       {23, 96, 16}, {19, 7, 33},    {130, 33, 50},  {17, 1, 5},     {50, 5, 1},
+                       {1, 1, 1},    {80, 40, 3072}, {300, 24, 100}, {21, 33, 1500}, {1, 7, 300}};
 
 double Op(bool transpose, const std::vector<float>& x, std::int64_t ld, std::int64_t row, std::int64_t column) {
   return x[static_cast<std::size_t>(transpose ? column * ld + row : row * ld + column)];
@@ -140,6 +140,31 @@ TEST(Linear, ForwardAddsTheBiasAndKeepsRows) {
 }
 
 // Shapes with many, two and one call to oneDNN; more shares than calls.
+// On a device 2^17 rows are a product; a batch of 65 images of 512 px with guidance has more.
+TEST(Linear, TakesMoreRowsThanOneProduct) {
+  const std::int64_t product = 1 << 17, rows = product + 70, in = 8, out = 12;
+  const auto x = Normal(1, rows * in), weight = Normal(2, out * in), bias = Normal(3, out), dy = Normal(4, rows * out);
+  const auto some = [&](std::int64_t first, std::int64_t count) {
+    std::vector<float> y(count * out), c(count * in, 0.5f), dx(count * in, 0.5f);
+    LinearForward(count, in, out, x.data() + first * in, in, {.fp32 = weight.data()}, bias.data(), y.data(), out);
+    LinearBackwardInput(count, in, out, dy.data() + first * out, out, {.fp32 = weight.data()}, dx.data(), in, true);
+    Gemm({.m = count, .n = in, .k = out, .lda = out, .ldb = in, .ldc = in, .accumulate = true}, dy.data() + first * out,
+         weight.data(), c.data());
+    y.insert(y.end(), dx.begin(), dx.end());
+    y.insert(y.end(), c.begin(), c.end());
+    return y;
+  };
+  const auto all = some(0, rows);
+  for (const std::int64_t first : {std::int64_t{0}, product - 40, product - 1, rows - 20}) {
+    const auto part = some(first, 20);
+    for (std::int64_t i = 0; i < 20 * out; ++i) ASSERT_EQ(part[i], all[first * out + i]) << first << " forward";
+    for (std::int64_t i = 0; i < 2 * 20 * in; ++i) {
+      const std::int64_t at = i < 20 * in ? i : i - 20 * in + rows * in;
+      ASSERT_EQ(part[20 * out + i], all[rows * out + first * in + at]) << first << " backward, product";
+    }
+  }
+}
+
 TEST(Linear, SharesOfTheWeightGradientHaveTheBitsOfTheWhole) {
   for (const auto& [rows, in, out] : {std::array{300, 40, 1000}, {257, 33, 150}, {40, 24, 100}, {1, 8, 3}}) {
     const auto x = Normal(1, rows * in), dy = Normal(2, rows * out);
