@@ -110,7 +110,10 @@ class IpcPeerMemory : public PeerMemory {
 
   bool Done() override {
     const cudaError_t status = cudaStreamQuery(CurrentStream());
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // it is not an error of the next launch
+      return false;
+    }
     SPOTLIGHT_CUDA_CALL(status);
     return true;
   }

@@ -68,7 +68,7 @@ class DeviceCopy : public HostCopy {
     const cudaStream_t kernels = CurrentStream(), copies = CopyStream();
     const std::size_t bytes = size_ * sizeof(float);
     there_.HoldUp(kernels);  // an earlier copy may still read what is staged
-    SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(staged_, from, bytes, cudaMemcpyDeviceToDevice, kernels));
+    SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(staged_, from, bytes, cudaMemcpyDefault, kernels));
     ready_.Record(kernels);
     ready_.HoldUp(copies);
     SPOTLIGHT_CUDA_CALL(cudaMemcpyAsync(pinned_, staged_, bytes, cudaMemcpyDeviceToHost, copies));
