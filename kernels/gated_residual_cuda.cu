@@ -31,16 +31,16 @@ __global__ void __launch_bounds__(kPointThreads)
   StoreValues<kWide>(x + offset, first, width, out);
 }
 
-// Grid: (blocks of kBlockRows tokens of the longest sample, samples, groups of kPointThreads vectors of a row).
+// Grid: (blocks of block_rows tokens of the longest sample, samples, groups of kPointThreads vectors of a row).
 // partials: one row [width] a block; null: not wanted. dbranch null: not wanted.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kPointThreads)
-    GatedResidualBackwardKernel(const __grid_constant__ BatchRows rows, int width,
+    GatedResidualBackwardKernel(const __grid_constant__ BatchRows rows, int block_rows, int width,
                                 const __grid_constant__ BatchTable gate, const T* __restrict__ branch,
                                 const float* __restrict__ dx, T* __restrict__ dbranch, float* __restrict__ partials) {
   const int sample = static_cast<int>(blockIdx.y);
-  const int begin = rows.first[sample] + static_cast<int>(blockIdx.x) * kBlockRows;
-  const int end = min(rows.first[sample + 1], begin + kBlockRows);
+  const int begin = rows.first[sample] + static_cast<int>(blockIdx.x) * block_rows;
+  const int end = min(rows.first[sample + 1], begin + block_rows);
   const int first = static_cast<int>(blockIdx.z * kPointThreads + threadIdx.x) * kVector;
   if (begin >= end) return;
   float factor[kVector], sum[kVector] = {};
@@ -87,15 +87,17 @@ void GatedResidualForward(const TokenRows& rows, std::int64_t width, Modulation 
 void GatedResidualBackward(const TokenRows& rows, std::int64_t width, Modulation gate, ConstActivations branch,
                            const float* dx, Activations dbranch, ModulationGradient dgate) {
   const bool wide = CanBeWide(width, branch.data, dx, dbranch.data) && TablesAreWide(width, gate);
+  const int block_rows = BlockRows(dgate.data != nullptr);
   WithElements(branch.type, wide, [&]<typename T, bool kWide>() {
     ForEachChunk(rows.batch, [&](std::int64_t begin, std::int64_t count) {
       const BatchRows table(rows, begin, count);
-      const int blocks = RowBlocks(table.most_tokens);
+      const int blocks = RowBlocks(table.most_tokens, block_rows);
       float* partials =
           dgate.data != nullptr ? Scratch<float>(static_cast<std::size_t>(count * blocks * width)) : nullptr;
       Launch(GatedResidualBackwardKernel<T, kWide>, dim3(blocks, count, PointGroups(width)), kPointThreads, 0, table,
-             static_cast<int>(width), BatchTable(gate, begin, count), branch.As<T>(), dx, dbranch.As<T>(), partials);
-      AddPartialSums(table, kBlockRows, blocks, width, partials, width, {dgate, begin, count});
+             block_rows, static_cast<int>(width), BatchTable(gate, begin, count), branch.As<T>(), dx, dbranch.As<T>(),
+             partials);
+      AddPartialSums(table, block_rows, blocks, width, partials, width, {dgate, begin, count});
     });
   });
 }

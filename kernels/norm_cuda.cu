@@ -79,18 +79,19 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   NormaliseRow<kWide>(held, width, eps, shift.Row(sample), scale.Row(sample), y + offset, mean + row, rstd + row, sums);
 }
 
-// Grid: (blocks of kBlockRows tokens of the longest sample, samples). partials: two rows [2, width] a block, of shift
-// and scale; null: not wanted. dx null: not wanted.
-template <typename T, bool kWide>
+// Grid: (blocks of BlockRows(kSums) tokens of the longest sample, samples). partials: two rows [2, width] a block, of
+// shift and scale, if kSums. dx null: not wanted.
+template <typename T, bool kWide, bool kSums>
 __global__ void __launch_bounds__(kMostThreads)
     LayerNormModulateBackwardKernel(const __grid_constant__ BatchRows rows, int width, const float* __restrict__ x,
                                     const float* __restrict__ mean, const float* __restrict__ rstd,
                                     const __grid_constant__ BatchTable scale, const T* __restrict__ dy,
                                     float* __restrict__ dx, float* __restrict__ partials) {
+  constexpr int kRows = BlockRows(kSums);
   __shared__ float sums[2][2][kMostWarps];  // one pair for even rows, one for odd: a row needs one barrier
   const int sample = static_cast<int>(blockIdx.y);
-  const int begin = rows.first[sample] + static_cast<int>(blockIdx.x) * kBlockRows;
-  const int end = min(rows.first[sample + 1], begin + kBlockRows);
+  const int begin = rows.first[sample] + static_cast<int>(blockIdx.x) * kRows;
+  const int end = min(rows.first[sample + 1], begin + kRows);
   if (begin >= end) return;
   HeldRow factor, shift_sum = {}, scale_sum = {};
   LoadRow<kWide>(scale.Row(sample), width, factor);
@@ -103,8 +104,10 @@ __global__ void __launch_bounds__(kMostThreads)
     float g_sum = 0, gh_sum = 0;
     ForElements<kWide>(width, [&](int slot, int i) {
       h[slot][i] = (h[slot][i] - mu) * r;
-      shift_sum[slot][i] += grad[slot][i];
-      scale_sum[slot][i] = fmaf(grad[slot][i], h[slot][i], scale_sum[slot][i]);
+      if constexpr (kSums) {
+        shift_sum[slot][i] += grad[slot][i];
+        scale_sum[slot][i] = fmaf(grad[slot][i], h[slot][i], scale_sum[slot][i]);
+      }
       grad[slot][i] = __fmul_rn(grad[slot][i], 1.0f + factor[slot][i]);
       g_sum += grad[slot][i];
       gh_sum = fmaf(grad[slot][i], h[slot][i], gh_sum);
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(kMostThreads)
       StoreValues<kWide>(dx + offset, First(slot), width, out);
     }
   }
-  if (partials == nullptr) return;
+  if constexpr (!kSums) return;
   float* shift_row = partials + (static_cast<std::int64_t>(sample) * gridDim.x + blockIdx.x) * 2 * width;
 #pragma unroll
   for (int slot = 0; slot < kHeld; ++slot) {
@@ -176,17 +179,20 @@ void LayerNormModulateBackward(const TokenRows& rows, std::int64_t width, const 
                                ModulationGradient dshift, ModulationGradient dscale) {
   const bool wide = CanBeWide(width, x, dy.data, dx) && TablesAreWide(width, scale);
   const bool want_sums = dshift.data != nullptr || dscale.data != nullptr;
+  const int block_rows = BlockRows(want_sums);
   const unsigned threads = RowThreads(width);
   WithElements(dy.type, wide, [&]<typename T, bool kWide>() {
     ForEachChunk(rows.batch, [&](std::int64_t begin, std::int64_t count) {
       const BatchRows table(rows, begin, count);
-      const int blocks = RowBlocks(table.most_tokens);
+      const int blocks = RowBlocks(table.most_tokens, block_rows);
       float* partials = want_sums ? Scratch<float>(static_cast<std::size_t>(count * blocks * 2 * width)) : nullptr;
-      Launch(LayerNormModulateBackwardKernel<T, kWide>, dim3(blocks, count), threads, 0, table, static_cast<int>(width),
-             x, mean, rstd, BatchTable(scale, begin, count), dy.As<T>(), dx, partials);
+      const auto kernel = want_sums ? LayerNormModulateBackwardKernel<T, kWide, true>
+                                    : LayerNormModulateBackwardKernel<T, kWide, false>;
+      Launch(kernel, dim3(blocks, count), threads, 0, table, static_cast<int>(width), x, mean, rstd,
+             BatchTable(scale, begin, count), dy.As<T>(), dx, partials);
       if (!want_sums) return;
-      AddPartialSums(table, kBlockRows, blocks, width, partials, 2 * width, {dshift, begin, count});
-      AddPartialSums(table, kBlockRows, blocks, width, partials + width, 2 * width, {dscale, begin, count});
+      AddPartialSums(table, block_rows, blocks, width, partials, 2 * width, {dshift, begin, count});
+      AddPartialSums(table, block_rows, blocks, width, partials + width, 2 * width, {dscale, begin, count});
     });
   });
 }

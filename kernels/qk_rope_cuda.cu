@@ -12,8 +12,9 @@
 namespace spotlight::cuda {
 namespace {
 
-constexpr int kWarps = 8;                       // of a block; each takes every kWarps-th head of a token
-constexpr int kBlockTokens = 8;                 // whose contributions to the norm weights' gradients one block adds up
+constexpr int kWarps = 8;  // of a block; each takes every kWarps-th head of a token
+// Whose contributions to the norm weights' gradients one block adds up; where none are wanted it has one token.
+constexpr int kBlockTokens = 8;
 constexpr int kMostSize = kWarpSize * kVector;  // of a head: a warp holds it, kVector elements a lane
 
 using Held = float[kVector];  // a lane's part of a head
@@ -141,11 +142,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
 }
 
-// Grid: (blocks of kBlockTokens tokens of the longest sample, samples). partials: rows [2, size] of q and k for each
+// Grid: (blocks of block_tokens tokens of the longest sample, samples). partials: rows [2, size] of q and k for each
 // block; null: not wanted.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 3)
-    QkRopeBackwardKernel(const __grid_constant__ Samples samples, const T* __restrict__ qkv,
+    QkRopeBackwardKernel(const __grid_constant__ Samples samples, int block_tokens, const T* __restrict__ qkv,
                          const float* __restrict__ norm_q, const float* __restrict__ norm_k,
                          const float* __restrict__ cos, const float* __restrict__ sin, const T* __restrict__ dq,
                          const T* __restrict__ dk, const T* __restrict__ dv, T* __restrict__ dqkv,
@@ -153,8 +154,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 3)
   __shared__ __align__(16) float sums[kWarps][2][kMostSize];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int sample = static_cast<int>(blockIdx.y), size = samples.size, element = lane * kVector;
-  const int begin = static_cast<int>(blockIdx.x) * kBlockTokens;
-  const int end = min(begin + kBlockTokens, samples.rows().first[sample + 1] - samples.rows().first[sample]);
+  const int begin = static_cast<int>(blockIdx.x) * block_tokens;
+  const int end = min(begin + block_tokens, samples.rows().first[sample + 1] - samples.rows().first[sample]);
   if (begin >= end) return;
   const std::int64_t part = std::int64_t{samples.heads} * size;
   Held q_weight, k_weight, q_sum = {}, k_sum = {};
@@ -212,18 +213,19 @@ void QkRopeBackward(const QkRopeShape& shape, ConstActivations qkv, const float*
   const bool wide =
       CanBeWide(shape.head_size, qkv.data, norm_q, norm_k, cos, sin, dq.data, dk.data, dv.data, dqkv.data);
   const bool want_sums = dnorm_q != nullptr || dnorm_k != nullptr;
+  const int block_tokens = want_sums ? kBlockTokens : 1;
   const std::int64_t stride = 2 * shape.head_size;
   WithElements(qkv.type, wide, [&]<typename T, bool kWide>() {
     ForEachChunk(shape.text.batch, [&](std::int64_t begin, std::int64_t count) {
       const Samples samples(shape, begin, count);
-      const int blocks = (samples.rows().most_tokens + kBlockTokens - 1) / kBlockTokens;
+      const int blocks = (samples.rows().most_tokens + block_tokens - 1) / block_tokens;
       float* partials = want_sums ? Scratch<float>(static_cast<std::size_t>(count * blocks * stride)) : nullptr;
-      Launch(QkRopeBackwardKernel<T, kWide>, dim3(blocks, count), kWarps * kWarpSize, 0, samples, qkv.As<T>(), norm_q,
-             norm_k, cos, sin, dq.As<T>(), dk.As<T>(), dv.As<T>(), dqkv.As<T>(), partials);
+      Launch(QkRopeBackwardKernel<T, kWide>, dim3(blocks, count), kWarps * kWarpSize, 0, samples, block_tokens,
+             qkv.As<T>(), norm_q, norm_k, cos, sin, dq.As<T>(), dk.As<T>(), dv.As<T>(), dqkv.As<T>(), partials);
       if (!want_sums) return;
-      AddPartialSums(samples.rows(), kBlockTokens, blocks, shape.head_size, partials, stride,
+      AddPartialSums(samples.rows(), block_tokens, blocks, shape.head_size, partials, stride,
                      {ModulationGradient{.data = dnorm_q}, begin, count});
-      AddPartialSums(samples.rows(), kBlockTokens, blocks, shape.head_size, partials + shape.head_size, stride,
+      AddPartialSums(samples.rows(), block_tokens, blocks, shape.head_size, partials + shape.head_size, stride,
                      {ModulationGradient{.data = dnorm_k}, begin, count});
     });
   });

@@ -33,14 +33,14 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   if (threadIdx.x == 0) rstd[blockIdx.x] = r;
 }
 
-// Grid: blocks of kBlockRows rows. partials: one row [width] a block; null: not wanted. dx null: not wanted.
+// Grid: blocks of block_rows rows. partials: one row [width] a block; null: not wanted. dx null: not wanted.
 template <typename T, bool kWide>
 __global__ void __launch_bounds__(kMostThreads)
-    RmsNormBackwardKernel(int rows, int width, const float* __restrict__ x, const float* __restrict__ weight,
-                          const float* __restrict__ rstd, const T* __restrict__ dy, float* __restrict__ dx,
-                          float* __restrict__ partials) {
+    RmsNormBackwardKernel(int rows, int block_rows, int width, const float* __restrict__ x,
+                          const float* __restrict__ weight, const float* __restrict__ rstd, const T* __restrict__ dy,
+                          float* __restrict__ dx, float* __restrict__ partials) {
   __shared__ float sums[2][kMostWarps];
-  const int begin = static_cast<int>(blockIdx.x) * kBlockRows, end = min(rows, begin + kBlockRows);
+  const int begin = static_cast<int>(blockIdx.x) * block_rows, end = min(rows, begin + block_rows);
   HeldRow factor, weight_sum = {};
   LoadRow<kWide>(weight, width, factor);
   for (int row = begin; row < end; ++row) {
@@ -88,14 +88,14 @@ void RmsNormBackward(std::int64_t rows, std::int64_t width, const float* x, cons
                      ConstActivations dy, float* dx, float* dweight) {
   const std::int64_t first[] = {0, rows};
   const BatchRows table({.batch = 1, .first = first}, 0, 1);
-  const int blocks = RowBlocks(table.most_tokens);
+  const int block_rows = BlockRows(dweight != nullptr), blocks = RowBlocks(table.most_tokens, block_rows);
   const unsigned threads = RowThreads(width);
   float* partials = dweight != nullptr ? Scratch<float>(static_cast<std::size_t>(blocks * width)) : nullptr;
   WithElements(dy.type, CanBeWide(width, x, weight, dy.data, dx), [&]<typename T, bool kWide>() {
     Launch(RmsNormBackwardKernel<T, kWide>, static_cast<unsigned>(blocks), threads, 0, static_cast<int>(rows),
-           static_cast<int>(width), x, weight, rstd, dy.As<T>(), dx, partials);
+           block_rows, static_cast<int>(width), x, weight, rstd, dy.As<T>(), dx, partials);
   });
-  AddPartialSums(table, kBlockRows, blocks, width, partials, width, {ModulationGradient{.data = dweight}, 0, 1});
+  AddPartialSums(table, block_rows, blocks, width, partials, width, {ModulationGradient{.data = dweight}, 0, 1});
 }
 
 }  // namespace spotlight::cuda

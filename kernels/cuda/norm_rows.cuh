@@ -21,6 +21,8 @@ constexpr int kMostThreads = 512;
 // Rows whose contributions to a sum over tokens one block adds up: enough blocks to fill a device at 4096 tokens, and
 // partial sums of a tenth of the rows' bytes.
 constexpr int kBlockRows = 16;
+// Where no sums are wanted (an adapter's backward) a block has one row: what it writes does not depend on its others.
+constexpr int BlockRows(bool sums) { return sums ? kBlockRows : 1; }
 
 using HeldRow = float[kHeld][kVector];
 
@@ -32,8 +34,8 @@ inline unsigned RowThreads(std::int64_t width) {
   return static_cast<unsigned>(threads);
 }
 
-// Blocks for `rows` rows of one sample.
-inline int RowBlocks(int rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+// Blocks of `block_rows` for `rows` rows of one sample.
+inline int RowBlocks(int rows, int block_rows) { return (rows + block_rows - 1) / block_rows; }
 
 // Where the thread's vector `slot` of a row begins.
 __device__ __forceinline__ int First(int slot) {

@@ -206,6 +206,9 @@ TEST(GatedResidual, ForwardAndBackwardMatchDouble) {
       GatedResidualBackward(rows, width, table.Half(0), branch.data(), dx.data(), nullptr,
                             {only_dtable.data(), 2 * width, kIndex});
       EXPECT_EQ(only_dtable, dtable);
+      Floats only_dbranch(branch.size());
+      GatedResidualBackward(rows, width, table.Half(0), branch.data(), dx.data(), only_dbranch.data(), {});
+      EXPECT_EQ(only_dbranch, dbranch);
     }
   }
 }
