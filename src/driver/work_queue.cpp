@@ -16,7 +16,7 @@
 namespace spotlight {
 namespace {
 
-constexpr double kLeaseFloor = 10;      // seconds: decoding and scoring have no commits
+constexpr double kLeaseFloor = 10;      // seconds: a machine may be busy with something else
 constexpr double kFirstLease = 600;     // seconds: the first batch also loads weights
 constexpr double kExpirySeconds = 0.5;  // between two looks for expired leases
 constexpr double kStraggler = 3;        // a lease so many times older than usual is given out once more
@@ -50,6 +50,7 @@ void WorkQueue::BeginIteration(std::uint32_t iteration) {
 }
 
 void WorkQueue::Add(std::vector<Request> requests, const Roster& roster) {
+  for (const Request& request : requests) versions_[request.kind] = request.weight_version;
   std::map<decltype(ContentOf(Request{})), Sample> finished;
   if (store_ != nullptr && !requests.empty()) {
     for (Sample& sample : store_->Samples(requests[0].iteration)) {
@@ -89,6 +90,10 @@ std::optional<Work> WorkQueue::Lease(const Pull& pull, const std::vector<int>& l
                                      const std::function<bool(RequestKind, int)>& takes, double now) {
   const std::uint32_t rank = pull.rank, capacity = pull.capacity;
   const int worker = static_cast<int>(rank);
+  const int degree = static_cast<int>(std::max<std::size_t>(1, pull.members.size()));
+  if (const auto [known, first] = degrees_.try_emplace(rank, degree); std::exchange(known->second, degree) != degree) {
+    speeds_.Forget(worker);  // it was that of another group
+  }
   for (const RequestKind kind : {RequestKind::kEvaluate, RequestKind::kRollout, RequestKind::kExplore}) {
     if (queue_.Done(kind) || !takes(kind, worker)) continue;
     std::vector<int> takers = leaders;
@@ -97,18 +102,29 @@ std::optional<Work> WorkQueue::Lease(const Pull& pull, const std::vector<int>& l
     const bool cut = kind == RequestKind::kExplore && !config_.explore.Awaited();
     const std::size_t size =
         std::min<std::size_t>(capacity, alone_ ? queued : speeds_.BatchSize(worker, kind, queued, takers, cut));
-    const double seconds = speeds_.LeaseSeconds(worker, kind, std::max<std::size_t>(size, 1),
-                                                static_cast<int>(StepsOf(kind)), kLeaseFloor, kFirstLease);
+    const std::uint64_t version = versions_.at(kind);
+    const std::pair weights(rank, kind == RequestKind::kEvaluate && config_.train.ema_decay > 0);
+    const bool loads = !had_version_.contains(weights) || had_version_.at(weights) != version;
+    const auto seconds = [&](std::size_t count) {
+      return speeds_.LeaseSeconds(worker, kind, count, loads, kLeaseFloor, kFirstLease);
+    };
     std::vector<Request> requests;
-    if (size > 0) requests = queue_.Lease(worker, static_cast<int>(size), {kind}, now, seconds);
+    if (size > 0) requests = queue_.Lease(worker, static_cast<int>(size), {kind}, now, seconds(size));
     if (requests.empty() && queued == 0) {
       const std::optional<double> usual = speeds_.SecondsPerRequest(worker, kind);
       const double older = std::max(kLeaseFloor, kStraggler * usual.value_or(kFirstLease) * capacity);
-      requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds, older);
+      requests = queue_.LeaseAgain(worker, static_cast<int>(capacity), {kind}, now, seconds(capacity), older);
     }
     if (requests.empty()) continue;
-    batches_[rank] = {now, requests.size(), static_cast<int>(std::max<std::size_t>(1, pull.members.size())),
-                      pull.role == Role::kExplorer, kind};
+    had_version_[weights] = version;
+    batches_[rank] = {.since = now,
+                      .first = requests[0],
+                      .heard = now,
+                      .loaded = loads,
+                      .requests = requests.size(),
+                      .degree = degree,
+                      .spot = pull.role == Role::kExplorer,
+                      .kind = kind};
     Work work = WithStates(std::move(requests));
     work.degree = static_cast<std::uint32_t>(degree_);
     return work;
@@ -131,18 +147,30 @@ Work WorkQueue::WithStates(std::vector<Request> requests) {
   return work;
 }
 
-// The speed of the worker whose batch has come back whole.
+WorkQueue::Batch* WorkQueue::Hear(std::uint32_t rank, const Request& first, double now) {
+  silent_.erase(rank);
+  const auto found = batches_.find(rank);
+  if (found == batches_.end()) return nullptr;
+  Batch& batch = found->second;
+  if (batch.first.id != first.id || batch.first.epoch != first.epoch) return nullptr;
+  batch.silence = std::max(batch.silence, now - batch.heard);
+  batch.heard = now;
+  return &batch;
+}
+
+// The speed of the worker whose batch has come back whole: late or not, it is so slow.
 void WorkQueue::Measure(const Push& push, double now) {
-  const auto batch = batches_.find(push.rank);
-  if (batch == batches_.end() || batch->second.requests != push.samples.size() || push.samples.empty()) return;
-  const Batch& done = batch->second;
+  const Batch* const batch = push.samples.empty() ? nullptr : Hear(push.rank, push.samples[0].request, now);
+  if (batch == nullptr || batch->requests != push.samples.size()) return;
+  const Batch& done = *batch;
   const double requests = static_cast<double>(done.requests), seconds = std::max(1e-6, now - done.since);
   speeds_.Observe(static_cast<int>(push.rank), done.kind, requests, seconds);
+  speeds_.ObserveSilence(static_cast<int>(push.rank), done.kind, requests, done.loaded, std::max(1e-6, done.silence));
   if (done.spot && done.kind != RequestKind::kEvaluate) {
     double& known = degree_seconds_[done.degree];
     known = known == 0 ? seconds / requests : 0.7 * known + 0.3 * seconds / requests;
   }
-  batches_.erase(batch);
+  batches_.erase(push.rank);
 }
 
 double WorkQueue::Accept(Push push, double now) {
@@ -165,11 +193,14 @@ double WorkQueue::Accept(Push push, double now) {
 }
 
 void WorkQueue::Accept(CommitStates commit, double now) {
-  if (store_ == nullptr || commit.states.size() != commit.requests.size()) return;
+  if (commit.requests.empty() || commit.states.size() != commit.requests.size()) return;
+  Hear(commit.rank, commit.requests[0], now);
   for (std::size_t i = 0; i < commit.requests.size(); ++i) {
     const Request& request = commit.requests[i];
     const std::uint32_t steps = commit.states[i].steps;
-    if (!queue_.IsLive(request.id, request.epoch) || !Fits(request, commit.states[i])) continue;
+    if (!queue_.Renew(request.id, request.epoch, now) || store_ == nullptr || !Fits(request, commit.states[i])) {
+      continue;
+    }
     if (!store_->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind
     queue_.Progress(request.id, request.epoch, steps, now);
   }
@@ -186,12 +217,17 @@ std::vector<std::uint32_t> WorkQueue::Working(RequestKind kind) const {
 void WorkQueue::Release(std::uint32_t rank) {
   queue_.Release(static_cast<int>(rank));
   batches_.erase(rank);
+  silent_.erase(rank);
 }
 
 std::size_t WorkQueue::Lose(std::uint32_t rank) {
   const std::size_t given_back = queue_.Release(static_cast<int>(rank)).size();
-  speeds_.Forget(static_cast<int>(rank));
   batches_.erase(rank);
+  degrees_.erase(rank);
+  had_version_.erase({rank, false});
+  had_version_.erase({rank, true});
+  silent_.erase(rank);
+  speeds_.Forget(static_cast<int>(rank));
   return given_back;
 }
 
@@ -207,6 +243,7 @@ void WorkQueue::Expire(double now) {
     LogLine(fmt::format("rank {} has not reported on request {} for too long; it goes to another", expired.worker,
                         expired.id));
     speeds_.Forget(expired.worker);
+    silent_.insert(static_cast<std::uint32_t>(expired.worker));
   }
 }
 

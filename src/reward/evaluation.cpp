@@ -34,7 +34,7 @@ struct Mean {
 }  // namespace
 
 std::vector<Request> EvaluationRequests(const Config& config, const std::vector<Prompt>& prompts,
-                                        std::uint64_t weight_version, int pictures) {
+                                        std::uint32_t iteration, int pictures) {
   const std::size_t count = prompts.size();
   const std::size_t shown = std::min(count, static_cast<std::size_t>(std::max(0, pictures)));
   std::vector<bool> keep(count, false);
@@ -43,9 +43,10 @@ std::vector<Request> EvaluationRequests(const Config& config, const std::vector<
   for (std::size_t p = 0; p < count; ++p) {
     for (int seed = 0; seed < config.eval.seeds; ++seed) {
       requests.push_back({.kind = RequestKind::kEvaluate,
+                          .iteration = iteration,
                           .prompt_index = static_cast<std::uint32_t>(p),
                           .seed = static_cast<std::uint64_t>(seed),
-                          .weight_version = weight_version,
+                          .weight_version = iteration,
                           .keep_image = keep[p] && seed == 0});
     }
   }

@@ -21,10 +21,10 @@ struct Evaluation {
   std::vector<Sample> pictures;  // those that were asked to be kept, in request order
 };
 
-// eval/seeds requests for each held-out prompt, with the evaluation weights of a version. `pictures` of them, spread
-// evenly over the prompts, bring their image.
+// eval/seeds requests for each held-out prompt, in an iteration, with the evaluation weights that it starts with: those
+// of the version of its number. `pictures` of them, spread evenly over the prompts, bring their image.
 std::vector<Request> EvaluationRequests(const Config& config, const std::vector<Prompt>& prompts,
-                                        std::uint64_t weight_version, int pictures);
+                                        std::uint32_t iteration, int pictures);
 
 // `terms`: names of Sample::terms.
 Evaluation SummarizeEvaluation(const std::vector<Sample>& samples, const std::vector<std::string>& terms,

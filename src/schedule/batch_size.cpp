@@ -16,19 +16,38 @@ constexpr double kExpectedTimes = 3;  // a lease is so many times as long as wha
 
 std::size_t Number(RequestKind kind) { return static_cast<std::size_t>(kind); }
 
+double Averaged(double known, double newest) { return (1 - kNewest) * known + kNewest * newest; }
+
+void RequirePositive(double requests, double seconds) {
+  SPOTLIGHT_REQUIRE(requests > 0 && seconds > 0 && std::isfinite(requests) && std::isfinite(seconds),
+                    std::to_string(requests) + " requests in " + std::to_string(seconds) + " s");
+}
+
 }  // namespace
 
 void WorkerSpeeds::Observe(int worker, RequestKind kind, double requests, double seconds) {
-  SPOTLIGHT_REQUIRE(requests > 0 && seconds > 0 && std::isfinite(requests) && std::isfinite(seconds),
-                    std::to_string(requests) + " requests in " + std::to_string(seconds) + " s");
-  double& known = seconds_[worker][Number(kind)];
-  known = known > 0 ? (1 - kNewest) * known + kNewest * seconds / requests : seconds / requests;
+  RequirePositive(requests, seconds);
+  double& known = speeds_[worker].seconds[Number(kind)];
+  known = known > 0 ? Averaged(known, seconds / requests) : seconds / requests;
+}
+
+void WorkerSpeeds::ObserveSilence(int worker, RequestKind kind, double requests, bool loaded, double seconds) {
+  RequirePositive(requests, seconds);
+  Speed& speed = speeds_[worker];
+  double& silence = speed.silence[Number(kind)];
+  // What was longer than ever may be so again at once; only what stays short shortens leases.
+  const auto follow = [](double& known, double newest) { known = std::max(newest, Averaged(known, newest)); };
+  if (loaded && silence > 0) {
+    follow(speed.loading, std::max(0.0, seconds - silence * requests));
+  } else {
+    follow(silence, seconds / requests);
+  }
 }
 
 std::optional<double> WorkerSpeeds::SecondsPerRequest(int worker, RequestKind kind) const {
-  const auto found = seconds_.find(worker);
-  if (found == seconds_.end() || found->second[Number(kind)] == 0) return std::nullopt;
-  return found->second[Number(kind)];
+  const auto found = speeds_.find(worker);
+  if (found == speeds_.end() || found->second.seconds[Number(kind)] == 0) return std::nullopt;
+  return found->second.seconds[Number(kind)];
 }
 
 std::size_t WorkerSpeeds::BatchSize(int worker, RequestKind kind, std::size_t queued, const std::vector<int>& sharers,
@@ -59,12 +78,13 @@ std::size_t WorkerSpeeds::BatchSize(int worker, RequestKind kind, std::size_t qu
   return std::min(queued, static_cast<std::size_t>(std::max(least, std::ceil(part))));
 }
 
-double WorkerSpeeds::LeaseSeconds(int worker, RequestKind kind, std::size_t requests, int commits, double floor,
+double WorkerSpeeds::LeaseSeconds(int worker, RequestKind kind, std::size_t requests, bool loads, double floor,
                                   double unmeasured) const {
-  SPOTLIGHT_REQUIRE(commits >= 1, std::to_string(commits) + " commits");
-  const std::optional<double> seconds = SecondsPerRequest(worker, kind);
-  if (!seconds) return std::max(unmeasured, floor);
-  return std::max(kExpectedTimes * *seconds * static_cast<double>(requests) / commits, floor);
+  const auto found = speeds_.find(worker);
+  if (found == speeds_.end() || found->second.silence[Number(kind)] == 0) return std::max(unmeasured, floor);
+  const Speed& speed = found->second;
+  const double silence = speed.silence[Number(kind)] * static_cast<double>(requests) + (loads ? speed.loading : 0);
+  return std::max(kExpectedTimes * silence, floor);
 }
 
 }  // namespace spotlight

@@ -27,8 +27,12 @@ class WorkerSpeeds {
   // Both > 0 (SPOTLIGHT_REQUIRE).
   void Observe(int worker, RequestKind kind, double requests, double seconds);
 
+  // The longest time that `worker` gave no sign in a batch of `requests`: between lease, commits and result, so that
+  // loading, steps between two commits, decoding and judging all count. loaded: it had new weights to load. Both > 0.
+  void ObserveSilence(int worker, RequestKind kind, double requests, bool loaded, double seconds);
+
   // For one that is lost, regrouped or whose lease ran out: its speed is unknown again.
-  void Forget(int worker) { seconds_.erase(worker); }
+  void Forget(int worker) { speeds_.erase(worker); }
 
   std::optional<double> SecondsPerRequest(int worker, RequestKind kind) const;
 
@@ -38,15 +42,19 @@ class WorkerSpeeds {
   std::size_t BatchSize(int worker, RequestKind kind, std::size_t queued, const std::vector<int>& sharers,
                         bool cut = false) const;
 
-  // Length of a lease on `requests` that are denoised together and committed `commits` (>= 1) times: three times the
-  // expected seconds between two commits, at least `floor` (which must cover what follows the last step: decoding and
-  // scoring); `unmeasured` if the worker's speed is unknown, as its first batch also loads weights. Seconds.
-  double LeaseSeconds(int worker, RequestKind kind, std::size_t requests, int commits, double floor,
+  // Length of a lease on `requests` that are denoised together: three times the longest silence that is expected, at
+  // least `floor`; `unmeasured` if the worker's is unknown. loads: it has new weights to load. Seconds.
+  double LeaseSeconds(int worker, RequestKind kind, std::size_t requests, bool loads, double floor,
                       double unmeasured) const;
 
  private:
+  struct Speed {
+    std::array<double, kRequestKinds> seconds{};  // a request; 0: unknown
+    std::array<double, kRequestKinds> silence{};  // likewise
+    double loading = 0;                           // by so much new weights lengthen a silence
+  };
   std::size_t smallest_;
-  std::map<int, std::array<double, kRequestKinds>> seconds_;  // a request, by worker; 0: unknown
+  std::map<int, Speed> speeds_;  // by worker
 };
 
 }  // namespace spotlight

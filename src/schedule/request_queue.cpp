@@ -19,6 +19,11 @@ bool Contains(const std::vector<RequestKind>& kinds, RequestKind kind) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
+template <typename Holding>
+bool Has(const std::vector<Holding>& holdings, std::uint32_t epoch) {
+  return std::any_of(holdings.begin(), holdings.end(), [&](const Holding& held) { return held.epoch == epoch; });
+}
+
 }  // namespace
 
 void RequestQueue::SetState(Entry& entry, RequestState state) {
@@ -52,6 +57,7 @@ void RequestQueue::Unindex(const Entry& entry) {
 }
 
 Request RequestQueue::Give(Entry& entry, int worker, double now, double seconds) {
+  EndOverdue(entry, worker);
   Unindex(entry);
   ++entry.request.epoch;
   entry.holdings.push_back({worker, entry.request.epoch, now, seconds});
@@ -70,11 +76,26 @@ void RequestQueue::End(Entry& entry, std::size_t holding) {
 
 void RequestQueue::EndAll(Entry& entry) {
   while (!entry.holdings.empty()) End(entry, entry.holdings.size() - 1);
+  while (!entry.overdue.empty()) EndOverdue(entry, entry.overdue.back().worker);
+}
+
+void RequestQueue::EndOverdue(Entry& entry, int worker) {
+  if (std::erase_if(entry.overdue, [&](const Holding& held) { return held.worker == worker; }) == 0) return;
+  const auto found = overdue_.find(worker);
+  found->second.erase(entry.request.id);
+  if (found->second.empty()) overdue_.erase(found);
 }
 
 void RequestQueue::Requeue(Entry& entry) {
   SetState(entry, RequestState::kQueued);
   queued_[Number(entry.request.kind)][entry.steps].push_front(entry.request.id);
+}
+
+void RequestQueue::Unqueue(Entry& entry) {
+  auto& by_steps = queued_[Number(entry.request.kind)];
+  const auto queue = by_steps.find(entry.steps);
+  std::erase(queue->second, entry.request.id);
+  if (queue->second.empty()) by_steps.erase(queue);
 }
 
 std::vector<Request> RequestQueue::Lease(int worker, int capacity, const std::vector<RequestKind>& allowed, double now,
@@ -118,16 +139,36 @@ std::vector<Request> RequestQueue::LeaseAgain(int worker, int capacity, const st
   return leased;
 }
 
-bool RequestQueue::Progress(std::uint64_t id, std::uint32_t epoch, std::uint32_t steps, double now) {
-  if (!IsLive(id, epoch)) return false;
+bool RequestQueue::Renew(std::uint64_t id, std::uint32_t epoch, double now) {
+  if (!Counts(id, epoch)) return false;
   Entry& entry = entries_.at(id);
-  if (steps <= entry.steps) return false;
-  entry.steps = steps;
+  const auto late = std::find_if(entry.overdue.begin(), entry.overdue.end(),
+                                 [&](const Holding& held) { return held.epoch == epoch; });
   Unindex(entry);
+  if (late != entry.overdue.end() && entry.holdings.size() < 2) {
+    const Holding again = *late;
+    EndOverdue(entry, again.worker);
+    if (entry.state == RequestState::kQueued) {
+      Unqueue(entry);
+      SetState(entry, RequestState::kLeased);
+    }
+    const bool oldest = entry.holdings.empty() || epoch < entry.holdings[0].epoch;
+    entry.holdings.insert(oldest ? entry.holdings.begin() : entry.holdings.end(), again);
+    held_[again.worker].insert(id);
+  }
   for (Holding& holding : entry.holdings) {
     if (holding.epoch == epoch) holding.since = now;
   }
   Index(entry);
+  return true;
+}
+
+bool RequestQueue::Progress(std::uint64_t id, std::uint32_t epoch, std::uint32_t steps, double now) {
+  if (!Counts(id, epoch)) return false;
+  Entry& entry = entries_.at(id);
+  if (steps <= entry.steps) return false;
+  Renew(id, epoch, now);  // from now on it is leased, to this worker or to two others
+  entry.steps = steps;
   return true;
 }
 
@@ -140,21 +181,29 @@ void RequestQueue::Rewind(std::uint64_t id, std::uint32_t steps) {
 }
 
 bool RequestQueue::Complete(std::uint64_t id, std::uint32_t epoch) {
-  if (!IsLive(id, epoch)) return false;
+  if (!Counts(id, epoch)) return false;
   Entry& entry = entries_.at(id);
   EndAll(entry);
+  if (entry.state == RequestState::kQueued) Unqueue(entry);
   SetState(entry, RequestState::kDone);
   return true;
 }
 
 bool RequestQueue::IsLive(std::uint64_t id, std::uint32_t epoch) const {
   const auto found = entries_.find(id);
-  if (found == entries_.end()) return false;
-  const std::vector<Holding>& holdings = found->second.holdings;
-  return std::any_of(holdings.begin(), holdings.end(), [&](const Holding& held) { return held.epoch == epoch; });
+  return found != entries_.end() && Has(found->second.holdings, epoch);
+}
+
+bool RequestQueue::Counts(std::uint64_t id, std::uint32_t epoch) const {
+  const auto found = entries_.find(id);
+  return found != entries_.end() && (Has(found->second.holdings, epoch) || Has(found->second.overdue, epoch));
 }
 
 std::vector<std::uint64_t> RequestQueue::Release(int worker) {
+  if (const auto late = overdue_.find(worker); late != overdue_.end()) {
+    const std::set<std::uint64_t> ids = late->second;
+    for (const std::uint64_t id : ids) EndOverdue(entries_.at(id), worker);
+  }
   std::vector<std::uint64_t> requeued;
   const auto found = held_.find(worker);
   if (found == held_.end()) return requeued;
@@ -178,8 +227,11 @@ std::vector<RequestQueue::Expired> RequestQueue::Expire(double now) {
     const auto [deadline, id, epoch] = *by_deadline_.begin();
     Entry& entry = entries_.at(id);
     const std::size_t holding = entry.holdings[0].epoch == epoch ? 0 : 1;
-    expired.push_back({entry.holdings[holding].worker, id});
+    const Holding ended = entry.holdings[holding];
+    expired.push_back({ended.worker, id});
     End(entry, holding);
+    entry.overdue.push_back(ended);
+    overdue_[ended.worker].insert(id);
   }
   for (auto ended = expired.rbegin(); ended != expired.rend(); ++ended) {
     Entry& entry = entries_.at(ended->id);

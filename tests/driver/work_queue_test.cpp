@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <utility>
+
+#include "reward/evaluation.hpp"
 
 namespace spotlight {
 namespace {
@@ -31,6 +34,11 @@ class WorkQueueTest : public testing::Test {
         .Lease(
             PullOf(rank), {static_cast<int>(rank)}, [](RequestKind, int) { return true; }, now)
         .value_or(Work{});
+  }
+  static Push ResultOf(std::uint32_t rank, const Work& work) {
+    Push push{rank, {}, {}};
+    for (const Request& request : work.requests) push.samples.push_back({.request = request});
+    return push;
   }
   static DenoiseState After(std::uint32_t steps) {
     DenoiseState state{steps, {1.5F * static_cast<float>(steps), 2}, {}, {}};
@@ -78,6 +86,120 @@ TEST_F(WorkQueueTest, ExplorationThatMayBeCutIsNotOneBatchOfOneWorker) {
     queue.Add(std::move(requests), roster_);
     EXPECT_EQ(LeaseOf(queue, 7, 0).requests.size(), budget == ExploreConfig::Budget::kFixed ? 16U : 8U);
   }
+}
+
+TEST_F(WorkQueueTest, AWorkerThatNeverCommitsMayBeSlow) {
+  config_.sampler.steps = 20;
+  WorkQueue queue(config_, nullptr, 4, false);
+  queue.BeginIteration(3);
+  double now = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    queue.Add({RequestOf(seed)}, roster_);
+    const Work work = LeaseOf(queue, 1, now);
+    ASSERT_EQ(work.requests.size(), 1U) << seed;
+    now += 700;
+    queue.Expire(now);  // of the first batch, which nobody has measured, the lease runs out
+    EXPECT_EQ(LeaseOf(queue, 2, now).requests.size(), 0U + (seed == 1 ? 1 : 0)) << seed;
+    EXPECT_EQ(queue.Accept(ResultOf(1, work), now), 20) << seed;
+    EXPECT_TRUE(queue.Done(RequestKind::kRollout));
+  }
+}
+
+TEST_F(WorkQueueTest, DecodingAndJudgingMayTakeLongerThanSteps) {
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  double now = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    queue.Add({RequestOf(seed)}, roster_);
+    const Work work = LeaseOf(queue, 7, now);
+    for (std::uint32_t step = 1; step < 4; ++step) queue.Accept(CommitStates{7, work.requests, {After(step)}}, ++now);
+    now += 100;
+    queue.Expire(now);
+    EXPECT_TRUE(LeaseOf(queue, 8, now).requests.empty()) << seed;
+    queue.Accept(ResultOf(7, work), now);
+  }
+  EXPECT_TRUE(queue.silent().empty());
+}
+
+TEST_F(WorkQueueTest, ACommitIsASignOfLifeWhateverTheStoreDoesWithIt) {
+  TensorStore store(Options());
+  store.Forget(4);  // it refuses those of iteration 3
+  for (TensorStore* const refuses : {&store, static_cast<TensorStore*>(nullptr)}) {
+    WorkQueue queue(config_, refuses, 4, false);
+    double now = 0;
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      queue.Add({RequestOf(seed)}, roster_);
+      const Work work = LeaseOf(queue, 7, now);
+      for (std::uint32_t step = 1; step < 4; ++step) {
+        now += seed == 1 ? 1 : 9;
+        queue.Expire(now);
+        queue.Accept(CommitStates{7, work.requests, {After(step)}}, now);
+      }
+      EXPECT_TRUE(LeaseOf(queue, 8, now).requests.empty()) << seed;
+      queue.Accept(ResultOf(7, work), now);
+    }
+  }
+}
+
+TEST_F(WorkQueueTest, WhoGivesNoSignLosesItsRequestsSoon) {
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  Work work;
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    queue.Add({RequestOf(seed)}, roster_);
+    work = LeaseOf(queue, 7, 0);
+    if (seed == 1) queue.Accept(ResultOf(7, work), 8);
+  }
+  queue.Expire(23.9);  // three times 8 s
+  EXPECT_TRUE(LeaseOf(queue, 8, 23.9).requests.empty());
+  EXPECT_TRUE(queue.silent().empty());
+  queue.Expire(25);
+  EXPECT_TRUE(queue.silent().contains(7));
+  EXPECT_EQ(LeaseOf(queue, 8, 25).requests.size(), 1U);
+  queue.Release(7);
+  EXPECT_TRUE(queue.silent().empty());
+}
+
+TEST_F(WorkQueueTest, AnotherDegreeIsAnotherSpeed) {
+  WorkQueue queue(config_, nullptr, 4, false);
+  const auto lease = [&](std::uint64_t seed, double now, std::vector<std::uint32_t> members) {
+    queue.Add({RequestOf(seed)}, roster_);
+    Pull pull = PullOf(7);
+    pull.members = std::move(members);
+    return queue
+        .Lease(
+            pull, {7}, [](RequestKind, int) { return true; }, now)
+        .value();
+  };
+  queue.Accept(ResultOf(7, lease(1, 0, {7, 8, 9, 10})), 4);
+  lease(2, 4, {7});
+  queue.Expire(100);  // that of four would have run out
+  EXPECT_TRUE(LeaseOf(queue, 8, 100).requests.empty());
+}
+
+TEST_F(WorkQueueTest, EvaluationsAreKeptInTheirIteration) {
+  config_.eval.seeds = 2;
+  config_.eval.steps = 4;
+  const std::vector<Request> requests = EvaluationRequests(config_, {Prompt{}}, 3, 0);
+  {
+    TensorStore store(Options());
+    WorkQueue queue(config_, &store, 4, false);
+    queue.BeginIteration(3);
+    queue.Add(requests, roster_);
+    const Work work = LeaseOf(queue, 7, 0);
+    ASSERT_EQ(work.requests.size(), 2U);
+    queue.Accept(CommitStates{7, {work.requests[1]}, {{.steps = 2, .latents = {1, 2}}}}, 1);
+    queue.Accept(Push{7, {Sample{.request = work.requests[0], .reward = 0.75}}, {}}, 1);
+    ASSERT_TRUE(store.WaitWritten(10));
+  }
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add(requests, roster_);
+  EXPECT_EQ(queue.CountDone(RequestKind::kEvaluate), 1U);
+  EXPECT_EQ(LeaseOf(queue, 7, 0).states.at(0).steps, 2U);
 }
 
 TEST_F(WorkQueueTest, AMalformedCommitIsNotKept) {

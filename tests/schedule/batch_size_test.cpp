@@ -121,12 +121,30 @@ TEST(BatchSize, SpeedFollowsTheNewestMeasurements) {
   EXPECT_THROW(speeds.Observe(0, kKind, 0, 1), InternalError);
 }
 
-TEST(BatchSize, LeaseIsThreeTimesTheExpectedTimeToACommit) {
+TEST(BatchSize, LeaseIsThreeTimesTheExpectedSilence) {
   WorkerSpeeds speeds;
-  EXPECT_EQ(speeds.LeaseSeconds(0, kKind, 8, 10, 1, 600), 600);
+  EXPECT_EQ(speeds.LeaseSeconds(0, kKind, 8, false, 1, 600), 600);
   speeds.Observe(0, kKind, 1, 20);
-  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, 10, 1, 600), 48);
-  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, 10, 50, 600), 50);
+  EXPECT_EQ(speeds.LeaseSeconds(0, kKind, 8, false, 1, 600), 600) << "how long it is silent is not known";
+  speeds.ObserveSilence(0, kKind, 4, true, 8);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, false, 1, 600), 48);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, false, 50, 600), 50);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, RequestKind::kExplore, 8, false, 1, 600), 600) << "kinds are measured apart";
+  speeds.ObserveSilence(0, kKind, 4, false, 4);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 10, false, 1, 600), 51) << "it shortens step by step";
+  speeds.ObserveSilence(0, kKind, 4, false, 40);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 10, false, 1, 600), 300) << "and lengthens at once";
+}
+
+TEST(BatchSize, NewWeightsLengthenALease) {
+  WorkerSpeeds speeds;
+  speeds.ObserveSilence(0, kKind, 4, true, 8);
+  speeds.ObserveSilence(0, kKind, 4, true, 108);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, false, 1, 600), 48);
+  EXPECT_DOUBLE_EQ(speeds.LeaseSeconds(0, kKind, 8, true, 1, 600), 348);
+  EXPECT_EQ(speeds.LeaseSeconds(1, kKind, 8, true, 1, 600), 600);
+  speeds.Forget(0);
+  EXPECT_EQ(speeds.LeaseSeconds(0, kKind, 8, true, 1, 600), 600);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct ModelRequest {
   RequestState state = RequestState::kQueued;
   std::uint32_t steps = 0;
   std::vector<ModelLease> leases;
+  std::vector<ModelLease> overdue;
   int times_done = 0;
 };
 
@@ -45,7 +46,7 @@ class RandomRun {
 
   void Event() {
     now_ += Pick(3) == 0 ? Pick(20) : 0;
-    switch (Pick(20)) {
+    switch (Pick(21)) {
       case 0:
       case 1:
         Add();
@@ -79,6 +80,9 @@ class RandomRun {
       case 18:
         Expire();
         break;
+      case 19:
+        Renew();
+        break;
       default:
         if (Pick(10) == 0) Cancel();
     }
@@ -94,8 +98,11 @@ class RandomRun {
       ASSERT_EQ(request.leases.empty(), request.state != RequestState::kLeased) << id;
       ASSERT_LE(request.leases.size(), 2U);
       for (const ModelLease& lease : request.leases) {
-        ASSERT_TRUE(queue_.IsLive(id, lease.epoch));
+        ASSERT_TRUE(queue_.IsLive(id, lease.epoch) && queue_.Counts(id, lease.epoch));
         ++leased[static_cast<std::size_t>(lease.worker)];
+      }
+      for (const ModelLease& lease : request.overdue) {
+        ASSERT_TRUE(!queue_.IsLive(id, lease.epoch) && queue_.Counts(id, lease.epoch));
       }
     }
     for (const RequestKind kind : kByPriority) {
@@ -152,7 +159,7 @@ class RandomRun {
     request.kind = kByPriority[Pick(3)];
     const std::uint32_t steps = Pick(5) == 0 ? Pick(kSteps) : 0;
     queue_.Add({request}, steps);
-    model_[request.id] = {request.kind, RequestState::kQueued, steps, {}, 0};
+    model_[request.id] = {request.kind, RequestState::kQueued, steps, {}, {}, 0};
     order_[request.kind].push_back(request.id);
   }
 
@@ -167,6 +174,7 @@ class RandomRun {
       for (const std::uint32_t old : epochs_[request.id]) ASSERT_LT(old, request.epoch) << "not a fresh epoch";
       epochs_[request.id].push_back(request.epoch);
       model.leases.push_back({worker, request.epoch, now_, seconds});
+      EndOverdue(model, worker);
     }
     ASSERT_EQ(ids, expected);
   }
@@ -232,15 +240,48 @@ class RandomRun {
     return nullptr;
   }
 
+  bool Counts(std::uint64_t id, std::uint32_t epoch) {
+    const auto request = model_.find(id);
+    if (request == model_.end()) return false;
+    const std::vector<ModelLease>& overdue = request->second.overdue;
+    return Live(id, epoch) != nullptr ||
+           std::any_of(overdue.begin(), overdue.end(), [&](const ModelLease& lease) { return lease.epoch == epoch; });
+  }
+
+  static void EndOverdue(ModelRequest& request, int worker) {
+    std::erase_if(request.overdue, [&](const ModelLease& lease) { return lease.worker == worker; });
+  }
+
+  void Unqueue(std::uint64_t id) { std::erase(order_[model_.at(id).kind], id); }
+
+  // Of a lease that counts.
+  void Renewed(std::uint64_t id, std::uint32_t epoch) {
+    ModelRequest& request = model_.at(id);
+    if (Live(id, epoch) == nullptr && request.leases.size() < 2) {
+      const auto lease = std::find_if(request.overdue.begin(), request.overdue.end(),
+                                      [&](const ModelLease& l) { return l.epoch == epoch; });
+      request.leases.push_back(*lease);
+      request.overdue.erase(lease);
+      if (request.state == RequestState::kQueued) Unqueue(id);
+      request.state = RequestState::kLeased;
+    }
+    if (ModelLease* const lease = Live(id, epoch)) lease->since = now_;
+  }
+
+  void Renew() {
+    const auto [id, epoch] = SomeLease();
+    ASSERT_EQ(queue_.Renew(id, epoch, now_), Counts(id, epoch));
+    if (Counts(id, epoch)) Renewed(id, epoch);
+  }
+
   void Progress() {
     const auto [id, epoch] = SomeLease();
     const std::uint32_t steps = Pick(kSteps + 1);
-    ModelLease* lease = Live(id, epoch);
-    const bool accepted = lease != nullptr && steps > model_.at(id).steps;
+    const bool accepted = Counts(id, epoch) && steps > model_.at(id).steps;
     ASSERT_EQ(queue_.Progress(id, epoch, steps, now_), accepted);
     if (!accepted) return;
+    Renewed(id, epoch);
     model_.at(id).steps = steps;
-    lease->since = now_;
     if (Pick(20) > 0) return;
     model_.at(id).steps = Pick(steps + 1);  // the commit was lost
     queue_.Rewind(id, model_.at(id).steps);
@@ -248,14 +289,16 @@ class RandomRun {
 
   void Complete() {
     const auto [id, epoch] = SomeLease();
-    const bool accepted = Live(id, epoch) != nullptr;
+    const bool accepted = Counts(id, epoch);
     for (int answer = 0; answer < 2; ++answer) {  // the second one is a duplicate
       ASSERT_EQ(queue_.Complete(id, epoch), accepted && answer == 0);
     }
     if (!accepted) return;
     ModelRequest& request = model_.at(id);
+    if (request.state == RequestState::kQueued) Unqueue(id);
     request.state = RequestState::kDone;
     request.leases.clear();
+    request.overdue.clear();
     ++request.times_done;
   }
 
@@ -267,6 +310,7 @@ class RandomRun {
   void Release(int worker) {
     std::vector<std::uint64_t> back;
     for (auto& [id, request] : model_) {
+      EndOverdue(request, worker);
       const std::size_t ended = std::erase_if(request.leases, [&](const ModelLease& l) { return l.worker == worker; });
       if (ended > 0 && request.leases.empty()) back.push_back(id);
     }
@@ -286,6 +330,7 @@ class RandomRun {
     std::vector<RequestQueue::Expired> expected;
     for (const auto& [deadline, id, epoch, worker] : due) {
       expected.push_back({worker, id});
+      model_.at(id).overdue.push_back(*Live(id, epoch));
       std::erase_if(model_.at(id).leases, [epoch = epoch](const ModelLease& l) { return l.epoch == epoch; });
     }
     ASSERT_EQ(queue_.Expire(now_), expected);
@@ -303,6 +348,7 @@ class RandomRun {
       cancelled += request.state != RequestState::kCancelled ? 1 : 0;
       request.state = RequestState::kCancelled;
       request.leases.clear();
+      request.overdue.clear();
     }
     order_[kind].clear();
     ASSERT_EQ(queue_.Cancel(kind), cancelled);

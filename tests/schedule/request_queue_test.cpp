@@ -96,9 +96,54 @@ TEST(RequestQueue, ALeaseEndsAtItsDeadlineUnlessACommitRenewsIt) {
   EXPECT_THAT(queue.Expire(10), ElementsAre(RequestQueue::Expired{7, 1}));
   EXPECT_FALSE(queue.IsLive(1, leased[0].epoch));
   EXPECT_TRUE(queue.IsLive(2, leased[1].epoch));
-  EXPECT_FALSE(queue.Progress(2, leased[1].epoch, 1, 18)) << "the same steps again do not renew it";
+  EXPECT_FALSE(queue.Progress(2, leased[1].epoch, 1, 18)) << "the same steps again";
   EXPECT_THAT(queue.Expire(19), ElementsAre(RequestQueue::Expired{7, 2}));
   EXPECT_EQ(queue.Leased(7), 0U);
+}
+
+TEST(RequestQueue, AnySignOfItsHolderRenewsALease) {
+  RequestQueue queue = Rollouts(1);
+  const std::uint32_t epoch = queue.Lease(7, 1, kRollouts, 0, 10).at(0).epoch;
+  EXPECT_TRUE(queue.Renew(1, epoch, 9));
+  EXPECT_FALSE(queue.Renew(1, epoch + 1, 9));
+  EXPECT_THAT(queue.Expire(18.9), IsEmpty());
+  EXPECT_THAT(queue.Expire(19), ElementsAre(RequestQueue::Expired{7, 1}));
+}
+
+TEST(RequestQueue, WhatAnOverdueWorkerBringsCountsUntilItEndsOrSomebodyElseWasFirst) {
+  RequestQueue queue = Rollouts(4);
+  const std::vector<Request> slow = queue.Lease(1, 4, kRollouts, 0, 10);
+  queue.Expire(10);
+  EXPECT_EQ(queue.Count(RequestState::kQueued, RequestKind::kRollout), 4U);
+  EXPECT_TRUE(queue.Complete(1, slow[0].epoch)) << "nobody else has it";
+  EXPECT_FALSE(queue.Complete(1, slow[0].epoch)) << "a duplicate";
+  const std::vector<Request> others = queue.Lease(2, 2, kRollouts, 11, 10);
+  EXPECT_THAT(Ids(others), ElementsAre(2, 3));
+  EXPECT_TRUE(queue.Complete(2, slow[1].epoch)) << "somebody else has it, but was not first";
+  EXPECT_FALSE(queue.Complete(2, others[0].epoch));
+  EXPECT_TRUE(queue.Complete(3, others[1].epoch));
+  EXPECT_FALSE(queue.Complete(3, slow[2].epoch));
+  EXPECT_FALSE(queue.Done(RequestKind::kRollout));
+  EXPECT_THAT(queue.Release(1), IsEmpty()) << "it is lost or asks anew";
+  EXPECT_FALSE(queue.Complete(4, slow[3].epoch));
+  EXPECT_THAT(Ids(queue.Lease(2, 8, kRollouts, 12, 10)), ElementsAre(4));
+}
+
+TEST(RequestQueue, ASignOfAnOverdueWorkerRenewsItsLease) {
+  RequestQueue queue = Rollouts(2);
+  const std::vector<Request> slow = queue.Lease(1, 2, kRollouts, 0, 10);
+  queue.Expire(10);
+  EXPECT_TRUE(queue.Progress(1, slow[0].epoch, 3, 11));
+  EXPECT_EQ(queue.Leased(1), 1U);
+  const std::uint32_t other = queue.Lease(2, 8, kRollouts, 12, 10).at(0).epoch;
+  EXPECT_TRUE(queue.Progress(2, slow[1].epoch, 2, 13)) << "beside the other's";
+  EXPECT_EQ(queue.Leased(1), 2U);
+  EXPECT_EQ(queue.Leased(2), 1U);
+  EXPECT_FALSE(queue.Progress(2, other, 2, 14)) << "nothing new";
+  EXPECT_THAT(queue.Expire(22), ElementsAre(RequestQueue::Expired{1, 1}, RequestQueue::Expired{2, 2}));
+  EXPECT_THAT(queue.Release(1), ElementsAre(2));
+  EXPECT_TRUE(queue.Complete(2, other)) << "overdue, too";
+  EXPECT_EQ(queue.StepsDone(1), 3U);
 }
 
 TEST(RequestQueue, WhatHasComeFurtherIsFirstAndABatchIsAtOneStep) {
@@ -167,6 +212,7 @@ TEST(RequestQueue, CancelDropsQueuedAndFencesLeased) {
   const std::uint32_t epoch = queue.Lease(1, 1, kRollouts, 0, 10).at(0).epoch;
   EXPECT_EQ(queue.Cancel(RequestKind::kRollout), 2);
   EXPECT_FALSE(queue.Complete(2, epoch));
+  EXPECT_FALSE(queue.Renew(2, epoch, 1));
   EXPECT_THAT(queue.Expire(100), IsEmpty());
   EXPECT_THAT(queue.Lease(1, 8, kRollouts, 0, 10), IsEmpty());
   EXPECT_TRUE(queue.Done(RequestKind::kRollout));
