@@ -295,7 +295,9 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     return Activate{};
   }
   const auto takes = [this](RequestKind kind, int other) { return Takes(kind, static_cast<std::uint32_t>(other)); };
-  if (std::optional<Work> work = work_.Lease(pull, roster_.Leaders(), takes, Now())) return *std::move(work);
+  if (!work_.AllDone()) {
+    if (std::optional<Work> work = work_.Lease(pull, roster_.Leaders(), takes, Now())) return *std::move(work);
+  }
   if (const auto trainer = trainers_.find(pull.rank); trainer != trainers_.end() && !trainer->second.tasks.empty()) {
     Message task = std::move(trainer->second.tasks.front());
     trainer->second.tasks.pop_front();
@@ -305,10 +307,11 @@ Message Dispatch::AnswerPull(const Pull& pull) {
 }
 
 // With no spot rank the trainers explore what must be explored before they train; and what is left of it, after that.
+// Nor do they wait for spot ranks of which all hang.
 bool Dispatch::Takes(RequestKind kind, std::uint32_t rank) const {
   const bool spot = !trainers_.contains(rank);
   if (kind != RequestKind::kExplore) return !spot || config_.ranks.spot_rollouts;
-  return spot || (config_.explore.Awaited() && (parts_.role == Role::kAll || roster_.explorers() == 0));
+  return spot || (config_.explore.Awaited() && (parts_.role == Role::kAll || roster_.explorers(work_.silent()) == 0));
 }
 
 void Dispatch::AcceptGiveBack(const GiveBack& message) {

@@ -78,10 +78,14 @@ void Roster::Depart(std::uint32_t number, Use use, double now) {
   ranks_.erase(number);
 }
 
-int Roster::explorers() const {
-  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const auto& entry) {
-    return entry.second.role == Role::kExplorer && !entry.second.parked;
-  }));
+int Roster::explorers(const std::set<std::uint32_t>& without) const {
+  int count = 0;
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.role != Role::kExplorer || rank.parked) continue;
+    ++count;
+    if (without.contains(number)) count -= std::max(1, rank.group);
+  }
+  return std::max(0, count);
 }
 
 std::vector<int> Roster::Leaders() const {

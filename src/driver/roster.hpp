@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,8 @@ class Roster {
   // Takes a rank off: `use` is what its time since the last report is billed as (kLost or kDraining).
   void Depart(std::uint32_t rank, Use use, double now);
 
-  // Spot ranks that compute, and ranks of a role that ask for work.
-  int explorers() const;
+  // Spot ranks that compute, but for groups whose leader is one of `without`; and ranks that ask for work.
+  int explorers(const std::set<std::uint32_t>& without = {}) const;
   std::vector<int> Leaders() const;
   // Sizes of the spot ranks' groups.
   std::vector<int> Slots() const;

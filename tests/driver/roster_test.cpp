@@ -65,6 +65,15 @@ TEST_F(RosterTest, AParkedRankCostsNothingUntilItWorks) {
   EXPECT_DOUBLE_EQ(ledger_.Seconds(Pool::kSpot), 3);
 }
 
+TEST_F(RosterTest, GroupsOfHungLeadersAreNotCounted) {
+  for (const std::uint32_t rank : {2, 3, 4}) Arrive(rank, 0);
+  roster_.Report(ReportOf({2, 3}, 0), 1);
+  EXPECT_EQ(roster_.explorers(), 3);
+  EXPECT_EQ(roster_.explorers({2}), 1);
+  EXPECT_EQ(roster_.explorers({2, 4}), 0);
+  EXPECT_EQ(roster_.explorers({7}), 3) << "not here";
+}
+
 TEST_F(RosterTest, NumbersOfJoiningRanksAreGivenOnce) {
   Arrive(5, 0);
   const std::uint32_t first = roster_.Reserve(4);
