@@ -59,9 +59,20 @@ TensorStore::~TensorStore() {
   writer_.join();
 }
 
-TensorStore::Key TensorStore::KeyOf(const Request& request) {
-  return {request.iteration,      request.kind,         request.prompt_index, request.seed,
-          request.weight_version, request.window_begin, request.window_end,   request.real_steps};
+TensorStore::Key TensorStore::KeyOf(const Request& request, std::uint32_t weights) {
+  return {request.iteration,    request.kind,       request.prompt_index, request.seed, request.weight_version,
+          request.window_begin, request.window_end, request.real_steps,   weights};
+}
+
+std::uint32_t TensorStore::WeightsOf(const Request& request) const {
+  const auto found = weights_.find({request.weight_version, request.kind});
+  return found == weights_.end() ? 0 : found->second;
+}
+
+void TensorStore::NameWeights(RequestKind kind, std::uint64_t version, std::uint32_t checksum) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(weights_, [&](const auto& entry) { return entry.first.first + 1 < version; });
+  weights_[{version, kind}] = checksum;
 }
 
 void TensorStore::OpenFiles() {
@@ -74,7 +85,7 @@ void TensorStore::OpenFiles() {
       const std::optional<CommitRecord>& record = file->Newest(slot);
       if (!record) continue;
       sequence_ = std::max(sequence_, record->sequence);
-      Entry& entry = entries_[KeyOf(record->commit.request)];
+      Entry& entry = entries_[KeyOf(record->commit.request, record->commit.weights)];
       if (entry.file != nullptr && entry.file->Newest(entry.slot)->sequence > record->sequence) continue;
       entry.file = file;
       entry.slot = slot;
@@ -110,10 +121,11 @@ bool TensorStore::CommitSample(Sample sample) {
              .coefficients = std::move(sample.steps)}));
 }
 
-bool TensorStore::Add(std::shared_ptr<const Commit> commit) {
-  const Key key = KeyOf(commit->request);
+bool TensorStore::Add(std::shared_ptr<Commit> commit) {
   std::shared_ptr<const Commit> overtaken;  // freed when the lock is
   const std::lock_guard lock(mutex_);
+  commit->weights = WeightsOf(commit->request);
+  const Key key = KeyOf(commit->request, commit->weights);
   if (commit->request.iteration < first_iteration_) return false;
   Entry& entry = entries_[key];
   const auto covers = [&](const Progress& known) {
@@ -143,7 +155,7 @@ bool TensorStore::Add(std::shared_ptr<const Commit> commit) {
 
 std::optional<DenoiseState> TensorStore::State(const Request& request) {
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(KeyOf(request));
+  const auto found = entries_.find(KeyOf(request, WeightsOf(request)));
   if (found == entries_.end()) return std::nullopt;
   std::optional<Commit> commit = ReadEntry(found->second);
   if (!commit || commit->finished) return std::nullopt;
@@ -157,7 +169,7 @@ std::vector<Sample> TensorStore::Samples(std::uint32_t iteration) {
     if (std::get<0>(key) != iteration) continue;
     if (!(entry.pending != nullptr ? entry.pending->finished : entry.written && entry.written->finished)) continue;
     std::optional<Commit> commit = ReadEntry(entry);
-    if (!commit || !commit->finished) continue;
+    if (!commit || !commit->finished || commit->weights != WeightsOf(commit->request)) continue;
     Sample& sample = samples.emplace_back();
     sample.request = commit->request;
     sample.request.id = 0;

@@ -9,9 +9,11 @@
 //
 // A commit is visible whole or not at all, after SIGKILL at any instant (nothing is synced: SIGKILL leaves the page
 // cache, and a power loss of the node, which ends the run, is found by the checksums). A request is known by its
-// content (kind, iteration, prompt, seed, weight version, window), not by its id or lease, which a restarted run gives
-// anew. If the disk fails (full, unreadable, gone), `Problems` tells, states stay in memory within `pending_bytes`,
-// samples are refused (in memory they would outlive nothing), and writing is tried again every `retry_seconds`.
+// content (kind, iteration, prompt, seed, weight version and the weights' checksum, window), not by its id or lease,
+// which a restarted run gives anew: it may redo iterations before the one that was cut off, and come to other weights
+// of the same version. If the disk fails (full, unreadable, gone), `Problems` tells, states stay in memory within
+// `pending_bytes`, samples are refused (in memory they would outlive nothing), and writing is tried again every
+// `retry_seconds`.
 #pragma once
 
 #include <condition_variable>
@@ -24,6 +26,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/request.hpp"
@@ -57,6 +60,10 @@ class TensorStore {
   TensorStore(const TensorStore&) = delete;
   TensorStore& operator=(const TensorStore&) = delete;
 
+  // Requests of this kind and version are denoised with these weights from now on: work of others is not found. Without
+  // it the checksum is 0. The last two versions are known.
+  void NameWeights(RequestKind kind, std::uint64_t version, std::uint32_t checksum);
+
   // Takes a state (latents [S, C]) or a sample (kRollout: latents [window + 1, S, C]) to be written. Never waits for
   // the disk. A state overtakes older ones of its request; one that is not newer than what is known changes nothing.
   // False: refused, because pending_bytes are taken, the iteration is forgotten, or (samples) the disk fails.
@@ -82,7 +89,7 @@ class TensorStore {
  private:
   // iteration first: iterations are forgotten in ranges.
   using Key = std::tuple<std::uint32_t, RequestKind, std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t,
-                         std::uint32_t, std::uint32_t>;
+                         std::uint32_t, std::uint32_t, std::uint32_t>;
   struct Progress {
     std::uint32_t steps = 0;
     bool finished = false;
@@ -95,10 +102,12 @@ class TensorStore {
     std::size_t slot = 0;
   };
 
-  static Key KeyOf(const Request& request);
+  static Key KeyOf(const Request& request, std::uint32_t weights);
+  // The lock is held.
+  std::uint32_t WeightsOf(const Request& request) const;
   static Progress ProgressOf(const Commit& commit) { return {commit.state.steps, commit.finished}; }
   void OpenFiles();
-  bool Add(std::shared_ptr<const Commit> commit);
+  bool Add(std::shared_ptr<Commit> commit);
   std::optional<Commit> ReadEntry(Entry& entry);
   void RunWriter();
   void WriteFront(std::unique_lock<std::mutex>& lock);
@@ -110,6 +119,7 @@ class TensorStore {
   mutable std::mutex mutex_;  // of all below
   std::condition_variable wake_, written_;
   std::map<Key, Entry> entries_;
+  std::map<std::pair<std::uint64_t, RequestKind>, std::uint32_t> weights_;  // checksums, by version and kind
   std::deque<Key> queue_;
   std::map<std::uint32_t, std::vector<std::shared_ptr<TensorStoreFile>>> files_;  // by iteration
   std::vector<std::shared_ptr<TensorStoreFile>> forgotten_;                       // to be removed

@@ -158,6 +158,7 @@ std::optional<std::size_t> TensorStoreFile::Write(std::size_t slot, const Commit
   }
 
   record.commit.request = commit.request;
+  record.commit.weights = commit.weights;
   record.commit.finished = commit.finished;
   record.commit.state.steps = commit.state.steps;
   record.commit.state.log_probs = commit.state.log_probs;

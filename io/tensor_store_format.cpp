@@ -16,14 +16,14 @@
 namespace spotlight {
 namespace {
 
-constexpr std::int64_t kFormatVersion = 2;
+constexpr std::int64_t kFormatVersion = 3;
 
 // The fixed part of a record; `terms`, `row_crc32`, `log_probs` and `coefficients` follow.
 struct RecordHead {
   std::uint64_t sequence, seed, weight_version;
   double reward;
   std::uint32_t crc32, finished, kind, iteration, prompt_index, window_begin, window_end, real_steps, steps, rank,
-      newest, window_rows, scored, unused;  // `unused`: no byte without a name
+      newest, window_rows, scored, weights_checksum;
 };
 static_assert(sizeof(RecordHead) == 88 && std::is_trivially_copyable_v<RecordHead>);
 static_assert(sizeof(StepCoefficients) == 6 * sizeof(float));
@@ -93,7 +93,7 @@ hid_t RecordType(const TensorStoreSizes& sizes) {
   SPOTLIGHT_MEMBER(newest, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(window_rows, H5T_STD_U32LE);
   SPOTLIGHT_MEMBER(scored, H5T_STD_U32LE);
-  SPOTLIGHT_MEMBER(unused, H5T_STD_U32LE);
+  SPOTLIGHT_MEMBER(weights_checksum, H5T_STD_U32LE);
 #undef SPOTLIGHT_MEMBER
   const auto insert = [type](const char* name, std::size_t offset, hid_t element, const std::vector<hsize_t>& extents) {
     const hid_t array = H5Tarray_create2(element, static_cast<unsigned>(extents.size()), extents.data());
@@ -215,7 +215,7 @@ std::string TensorStoreFormat::Encode(const CommitRecord& record) const {
                         .newest = record.newest,
                         .window_rows = record.window_rows,
                         .scored = static_cast<std::uint32_t>(commit.state.log_probs.size()),
-                        .unused = 0};
+                        .weights_checksum = commit.weights};
   const ArrayOffsets at(sizes_);
   std::string bytes(at.end, '\0');
   std::memcpy(bytes.data(), &head, sizeof(head));
@@ -252,6 +252,7 @@ std::optional<CommitRecord> TensorStoreFormat::Decode(std::string_view bytes) co
                     .window_begin = head.window_begin,
                     .window_end = head.window_end,
                     .real_steps = head.real_steps};
+  commit.weights = head.weights_checksum;
   commit.finished = head.finished != 0;
   commit.rank = head.rank;
   commit.reward = head.reward;

@@ -41,6 +41,7 @@ inline constexpr std::uint32_t kNoRow = ~0u;
 // One commit: a state on the way (`finished` = false) or a sample.
 struct Commit {
   Request request;
+  std::uint32_t weights = 0;  // checksum of those that it was denoised with
   bool finished = false;
   DenoiseState state;  // of a sample: trajectory = Sample::latents, log_probs; no latents
   std::uint32_t rank = 0;

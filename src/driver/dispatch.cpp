@@ -79,6 +79,14 @@ void Dispatch::Cancel(RequestKind kind) {
 void Dispatch::Publish(const WeightKey& key, std::vector<float> values) {
   published_.remove_if([&](const Published& entry) { return entry.key == key || entry.key.version + 1 < key.version; });
   WeightPieces pieces = MapOf(key.version, key.ema, values);
+  if (parts_.store != nullptr) {
+    const std::vector<std::uint64_t>& sums = pieces.checksums;
+    const std::uint32_t checksum = Crc32(sums.data(), sums.size() * sizeof(sums[0]));
+    for (const RequestKind kind : {RequestKind::kRollout, RequestKind::kExplore, RequestKind::kEvaluate}) {
+      // The average comes after what is trained, and is for evaluations only.
+      if (!key.ema || kind == RequestKind::kEvaluate) parts_.store->NameWeights(kind, key.version, checksum);
+    }
+  }
   published_.push_front({key, std::move(values), std::move(pieces), {}});
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace spotlight {
@@ -214,6 +215,41 @@ TEST_F(DispatchTest, WeightsAreFoundAtTheCoordinatorAndAtRanksThatAskedBefore) {
   EXPECT_TRUE(std::holds_alternative<NoWeights>(server_.replies.back()));
   Say({FetchWeights{4, false, 0, 9}});
   EXPECT_TRUE(std::holds_alternative<NoWeights>(server_.replies.back()));
+}
+
+TEST_F(DispatchTest, OnlyWorkOfEqualWeightsIsFoundInTheStore) {
+  const TensorStore::Options options{
+      .path = testing::TempDir() + "dispatch_store", .run = "a run", .sizes = {.latent = {1, 2}, .window = 2}};
+  std::filesystem::remove_all(options.path);
+  const auto left = [&](const std::vector<float>& weights, const std::vector<float>& average) {
+    TensorStore store(options);
+    Dispatch dispatch(config_, kRunId, server_, {.trainers = {{1, true}}, .store = &store, .weights = 3});
+    dispatch.Publish({7, false}, weights);
+    dispatch.Publish({7, true}, average);
+    dispatch.BeginIteration(7);
+    dispatch.Add({{.iteration = 7, .weight_version = 7}});
+    dispatch.Add({{.kind = RequestKind::kEvaluate, .iteration = 7, .weight_version = 7}});
+    std::vector<RequestKind> kinds;
+    server_.script = {Hello{.rank = 2, .role = Role::kExplorer}};
+    for (int pull = 0; pull < 2; ++pull) {
+      server_.script.emplace_back(PullOf(2, Role::kExplorer));
+      dispatch.ServeUntil([&] { return server_.script.empty(); }, [] {});
+      const auto* work = std::get_if<Work>(&server_.replies.back());
+      if (work == nullptr) continue;
+      kinds.push_back(work->requests[0].kind);
+      server_.script.emplace_back(Push{2, {Sample{.request = work->requests[0]}}, {}});
+    }
+    dispatch.ServeUntil([&] { return server_.script.empty(); }, [] {});
+    EXPECT_TRUE(store.WaitWritten(10));
+    return kinds;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(left({1, 2, 3}, {4, 5, 6}), ElementsAre(RequestKind::kEvaluate, RequestKind::kRollout));
+  EXPECT_THAT(left({1, 2, 3}, {4, 5, 6}), ElementsAre()) << "a restart";
+  EXPECT_THAT(left({1, 2, 4}, {4, 5, 6}), ElementsAre(RequestKind::kRollout)) << "it has come to other weights";
+  EXPECT_THAT(left({1, 2, 4}, {4, 5, 7}), ElementsAre(RequestKind::kEvaluate));
+  EXPECT_THAT(left({1, 2, 3}, {4, 5, 6}), ElementsAre()) << "what was there before is still there";
+  std::filesystem::remove_all(options.path);
 }
 
 TEST_F(DispatchTest, TheEndOfATrainersConnectionIsALoss) {

@@ -90,6 +90,30 @@ TEST_F(TensorStoreTest, StatesComeBackFromMemoryDiskAndAfterARestart) {
   }
 }
 
+TEST_F(TensorStoreTest, WorkOfOtherWeightsIsNotFound) {
+  const Request request = StoreRequest(3), finished = StoreRequest(4);
+  {
+    TensorStore store(options_);
+    store.NameWeights(RequestKind::kRollout, request.weight_version, 7);
+    CommitUpTo(store, request, 2);
+    EXPECT_TRUE(store.CommitSample(StoreSample(finished, kFloats)));
+    ASSERT_TRUE(store.WaitWritten(kLong));
+  }
+  TensorStore store(options_);
+  EXPECT_FALSE(store.State(request)) << "nobody has named them";
+  store.NameWeights(RequestKind::kRollout, request.weight_version, 8);
+  store.NameWeights(RequestKind::kEvaluate, request.weight_version, 7);
+  EXPECT_FALSE(store.State(request));
+  EXPECT_THAT(store.Samples(1), IsEmpty());
+  CommitUpTo(store, request, 3);
+  store.NameWeights(RequestKind::kRollout, request.weight_version, 7);
+  ExpectState(store, request, 2);
+  EXPECT_THAT(store.Samples(1), SizeIs(1));
+  store.NameWeights(RequestKind::kRollout, request.weight_version, 8);
+  ExpectState(store, request, 3);
+  EXPECT_THAT(store.Problems(), IsEmpty());
+}
+
 TEST_F(TensorStoreTest, EveryStepWritesItsLatentsOnce) {
   const Request request = StoreRequest(3);
   TensorStore store(options_);
