@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <random>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -39,8 +40,16 @@ using Attributes = std::map<std::string, std::string>;
 
 constexpr double kStoreSeconds = 10;  // that the store may write at the end of a run that stopped
 
-std::string StorePath(const Config& config) {
-  return config.store.path.empty() ? config.run.directory + "/store" : config.store.path;
+// Whoever shares a burst buffer with other runs has a folder of its own there.
+std::string StorePath(const Config& config, const std::string& token) {
+  if (config.store.path.empty()) return config.run.directory + "/store";
+  const std::filesystem::path run = std::filesystem::path(config.run.directory + "/").lexically_normal().parent_path();
+  return fmt::format("{}/{}-{}", config.store.path, run.filename().string(), token);
+}
+
+std::string DrawToken() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 // What this run starts from.
@@ -152,14 +161,15 @@ Prompts AnswerPrompts(const Config& config, const Resources& resources, const Fe
   return answer;
 }
 
-// The store of the run: what it holds depends on the fixed settings and contents, which a resumed run keeps.
-std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& resources) {
-  std::string run = std::filesystem::absolute(config.run.directory).lexically_normal().string();
+// The store of the run: what it holds depends on the fixed settings and contents, which a resumed run keeps. Another
+// run has another token.
+std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& resources, const std::string& token) {
+  std::string run = token;
   for (const auto& [key, hash] : resources.contents) run += fmt::format(" {}={}", key, hash);
   const TransformerConfig& model = resources.model.layout->config();
   const Index tokens = Index{config.sampler.height / 16} * (config.sampler.width / 16);
   TensorStore::Options options;
-  options.path = StorePath(config);
+  options.path = StorePath(config, token);
   options.run = run;
   options.sizes = {.latent = {tokens, model.in_channels},
                    .window = static_cast<std::size_t>(config.sampler.window_size),
@@ -190,7 +200,8 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   start.state.input = DumpConfig(config);
   const DitLayout& layout = *resources.model.layout;
   std::unique_ptr<TensorStore> store;
-  if (!alone) store = OpenStore(config, resources);
+  const std::string token = start.state.token;
+  if (!alone) store = OpenStore(config, resources, token);
 
   Dispatch::Parts parts{
       .role = alone ? Role::kAll : Role::kTrainer,
@@ -231,7 +242,7 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   if (store != nullptr) {
     if (code != kExitFinished) store->WaitWritten(kStoreSeconds);
     store.reset();
-    if (code == kExitFinished) RemoveTensorStore(StorePath(config));
+    if (code == kExitFinished) RemoveTensorStore(StorePath(config, token));
   }
   return code;
 }
@@ -292,6 +303,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   if (start.restart) RequireSameContents(start.state.contents, resources, start.config);
   if (start.recording) RequireSameContents(start.recording->contents, resources, start.config);
   start.state.contents = resources.contents;
+  if (start.state.token.empty()) start.state.token = DrawToken();  // the coordinator's counts
   OptimizerState state;
   if (world.role() != Role::kExplorer) state = StartState(start, resources);
 

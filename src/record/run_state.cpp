@@ -46,6 +46,7 @@ void SaveRunState(const RunState& state, const std::string& folder) {
   std::string contents;  // "key hash", a line each
   for (const auto& [key, hash] : state.contents) contents += key + " " + hash + "\n";
   file.Put("contents", contents);
+  file.Put("token", state.token);
   file.Save(folder + "/coordinator.h5");
 }
 
@@ -94,6 +95,7 @@ RunState LoadRunState(const std::string& folder) {
   state.planner = file.Doubles("planner");
   state.staleness = file.Doubles("staleness");
   state.input = file.Text("input");
+  if (file.Has("token")) state.token = file.Text("token");
   std::istringstream contents(file.Text("contents"));
   for (std::string key, hash; contents >> key >> hash;) state.contents[key] = hash;
   return state;

@@ -15,6 +15,7 @@ struct RunState {
   IterationPlan plan;                           // of next_iteration, seeds chosen
   std::string input;                            // the resolved input as text
   std::map<std::string, std::string> contents;  // Resources::contents
+  std::string token;                            // drawn at the start: the run's own name for what lies outside of it
   double ledger_seconds[kPools][kUses] = {};
   double useful_steps = 0, all_steps = 0;                             // of the ledger
   double elapsed_seconds = 0;                                         // wall time of all parts of the run

@@ -23,6 +23,7 @@ TEST(RunState, ComesBackAsItWas) {
   state.staleness = {3};
   state.input = "[run]\nseed = 4\n";
   state.contents = {{"model/path", "00ff"}, {"prompts/train", "12"}};
+  state.token = "0123456789abcdef";
   state.ledger_seconds[1][2] = 3.5;
   state.ledger_seconds[1][kUses - 1] = 4.5;
   state.useful_steps = 90;
@@ -49,6 +50,7 @@ TEST(RunState, ComesBackAsItWas) {
   EXPECT_EQ(loaded.staleness, state.staleness);
   EXPECT_EQ(loaded.input, state.input);
   EXPECT_EQ(loaded.contents, state.contents);
+  EXPECT_EQ(loaded.token, state.token);
   EXPECT_EQ(loaded.ledger_seconds[1][2], 3.5);
   EXPECT_EQ(loaded.ledger_seconds[1][kUses - 1], 4.5);
   EXPECT_EQ(loaded.useful_steps, 90);

@@ -75,12 +75,17 @@ class Spot(RunTest):
         self.finish(process)
 
     def test_notice(self):
-        process = self.start()
+        # A burst buffer that another run uses, too.
+        shared = self.folder / "shared"
+        shared.mkdir()
+        (shared / "iteration_000000_00.h5").write_bytes(b"of another run")
+        process = self.start(store__path=shared)
         self.signal(3, signal.SIGTERM)
         self.finish(process)
         log = (self.directory / "logs/rank_0003.log").read_text(encoding="utf-8")
         self.assertIn("left in order, as its notice asked", log)
         self.assertIn("spot rank 3 has left in order", (self.directory / "spotlight.log").read_text(encoding="utf-8"))
+        self.assertEqual([path.name for path in shared.iterdir()], ["iteration_000000_00.h5"])
 
     def test_stopped(self):
         process = self.start(run__iterations=12)
