@@ -8,11 +8,14 @@
 #include <fstream>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace spotlight {
 namespace {
+
+constexpr int kTimesLonger = 3;  // than ever before a rank may be away
 
 std::int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -39,6 +42,8 @@ struct Liveness::Slot {
   std::atomic<std::uint64_t> process_start;
   std::atomic<std::int64_t> beat;           // ns
   std::atomic<std::int64_t> waiting_since;  // ns, in a regroup; 0: elsewhere
+  std::atomic<std::int64_t> longest;        // ns between two borders
+  std::atomic<bool> measured;               // a whole batch lies between some of them
 };
 
 std::size_t Liveness::BytesFor(int ranks) { return sizeof(Slot) * static_cast<std::size_t>(ranks); }
@@ -51,6 +56,8 @@ Liveness::Liveness(const World& world, std::chrono::milliseconds detection_time,
   own.process_start = StartOf(getpid());
   own.beat = Now();
   own.waiting_since = 0;
+  own.longest = 0;
+  own.measured = false;
   own.process = getpid();
   thread_ = std::thread([this] { Watch(); });
 }
@@ -67,7 +74,35 @@ Liveness::~Liveness() {
 }
 
 void Liveness::SetWaiting(bool waiting) {
+  last_border_ = 0;
   if (slots_ != nullptr) slots_[own_].waiting_since = waiting ? Now() : 0;
+}
+
+void Liveness::AtBorder(bool in_batch) {
+  if (slots_ == nullptr) return;
+  Slot& own = slots_[own_];
+  const std::int64_t now = Now(), before = std::exchange(last_border_, now);
+  if (before != 0) own.longest = std::max<std::int64_t>(own.longest, now - before);
+  if (std::exchange(in_batch_, in_batch) && !in_batch) own.measured = true;
+}
+
+std::int64_t Liveness::PatienceWith(const Slot& slot) const {
+  const std::chrono::nanoseconds longest(slot.longest);
+  return std::max<std::chrono::nanoseconds>(late_limit_, slot.measured ? kTimesLonger * longest : kUnmeasured).count();
+}
+
+std::chrono::milliseconds Liveness::OwnPatience() const {
+  // Before the first batch nobody computes for so long, and the others wait.
+  if (slots_ == nullptr || !slots_[own_].measured) return late_limit_;
+  return std::chrono::milliseconds(PatienceWith(slots_[own_]) / 1000000);
+}
+
+std::chrono::milliseconds Liveness::LongestPatience() const {
+  std::int64_t longest = std::chrono::nanoseconds(late_limit_).count();
+  for (int i = 0; slots_ != nullptr && i < count_; ++i) {
+    if (slots_[i].process != 0) longest = std::max(longest, PatienceWith(slots_[i]));
+  }
+  return std::chrono::milliseconds(longest / 1000000);
 }
 
 void Liveness::Watch() {
@@ -84,14 +119,13 @@ void Liveness::Watch() {
 void Liveness::LookAtOthers(std::int64_t now) {
   const std::int64_t limit = std::chrono::nanoseconds(detection_time_).count();
   const std::int64_t since = slots_[own_].waiting_since;
-  const bool waits_long = since != 0 && now - since > std::chrono::nanoseconds(late_limit_).count();
   for (int i = 0; i < count_; ++i) {
     Slot& slot = slots_[i];
     if (i == own_ || slot.process == 0) continue;
     const std::int64_t silent = now - slot.beat;
     if (silent > limit) {
       Kill(slot, silent);
-    } else if (waits_long && slot.waiting_since == 0) {
+    } else if (since != 0 && now - since > PatienceWith(slot) && slot.waiting_since == 0) {
       Kill(slot, now - since);
     }
   }

@@ -52,7 +52,10 @@ SpGroup::SpGroup(World& world, std::span<const int> ranks)
 }
 
 SpGroup::SpGroup(World& world, std::chrono::milliseconds limit)
-    : world_(world), limit_(limit), longest_idle_(kPoolIdle), exceptions_(std::uncaught_exceptions()) {}
+    : world_(world),
+      limit_(limit),
+      longest_idle_(std::max(kPoolIdle, limit)),
+      exceptions_(std::uncaught_exceptions()) {}
 
 SpGroup::~SpGroup() {
   if (!mpi_ || mpi_->comm == MPI_COMM_NULL) return;

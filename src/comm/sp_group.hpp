@@ -47,8 +47,8 @@ class SpGroup : public SequenceGroup {
                         std::span<const Index> receive_bytes) override;
 
   // `bytes` of the leader (index 0) on all. A follower sleeps between looks until the leader calls, for at most
-  // `idle_limit` (in a pool kPoolIdle); from then on the limit of a pass holds. The leader returns when it has sent to
-  // all.
+  // `idle_limit` (in a pool kPoolIdle, or its limit if that is longer); from then on the limit of a pass holds. The
+  // leader returns when it has sent to all.
   void Broadcast(Bytes& bytes, std::chrono::milliseconds idle_limit = kNoLimit);
 
   // Collective: the bits that any member sets. Within the limit of a pass.

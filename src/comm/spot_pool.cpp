@@ -52,7 +52,6 @@ struct SpotPool::Mpi {
 
 SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit)
     : world_(world),
-      late_limit_(late_limit),
       mpi_(std::make_unique<Mpi>()),
       liveness_(world, detection_time, late_limit),
       group_(std::make_unique<SpGroup>(world, late_limit)),
@@ -81,7 +80,9 @@ bool SpotPool::rung() const noexcept {
   return IsRevoked(mpi_->pool);
 }
 
-SpotPool::Wishes SpotPool::AnyWants(Wishes own) {
+SpotPool::Wishes SpotPool::AnyWants(Wishes own, bool in_batch) {
+  liveness_.AtBorder(in_batch);
+  group_->limit_ = liveness_.OwnPatience();  // the members work in step
   constexpr unsigned char kRegroup = 1, kDrop = 2;
   const unsigned char wanted = group_->Union((own.regroup || rung() ? kRegroup : 0) | (own.drop ? kDrop : 0));
   return {(wanted & kRegroup) != 0, (wanted & kDrop) != 0};
@@ -95,7 +96,7 @@ Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32
     return {.members = 1, .tries = 1};
   }
   // Whoever is late is killed long before; if that fails, this rank must not hang with it.
-  const Watchdog watchdog("regrouping", world_.limit_ + 2 * late_limit_, kExitFinished);
+  const Watchdog watchdog("regrouping", world_.limit_ + 2 * liveness_.LongestPatience(), kExitFinished);
   liveness_.SetWaiting(true);
   group_->Break();
   Failpoint("regroup.begin");

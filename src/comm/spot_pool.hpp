@@ -52,7 +52,8 @@ class SpotPool {
  public:
   // Collective over the explorers of `world`, whose pool this takes over. Groups start with Regroup; until then this
   // rank is alone. Without MPI it stays so. detection_time: see Liveness. late_limit: how long members wait for one
-  // that is alive, within a pass and for a regroup; longer than any step, decoding and judging.
+  // that is alive, within a pass and for a regroup; longer than any step, decoding and judging, as far as that is
+  // known.
   SpotPool(World& world, std::chrono::milliseconds detection_time, std::chrono::milliseconds late_limit);
   ~SpotPool();
   SpotPool(const SpotPool&) = delete;
@@ -64,13 +65,14 @@ class SpotPool {
   // Calls all members to Regroup.
   void Ring() noexcept;
   bool rung() const noexcept;
-  // What a member may want between two steps of a batch.
+  // What a member may want between two batches, or between two steps of one.
   struct Wishes {
     bool regroup = false;  // also who hears the bell
     bool drop = false;     // nobody needs the batch any more
   };
-  // Collective over the group: what any member wants. Throws PeerLost.
-  Wishes AnyWants(Wishes own);
+  // Collective over the group: what any member wants. Throws PeerLost. in_batch: between two steps. How long it takes
+  // from one call to the next says how long members wait for a late one, beyond late_limit.
+  Wishes AnyWants(Wishes own, bool in_batch);
 
   // Collective over the living members; losses are no error. A rank in none of the groups is alone afterwards. Ends the
   // process if the others do not come within the world's limit: it then counts as lost.
@@ -82,7 +84,6 @@ class SpotPool {
   bool TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped& result);
 
   World& world_;
-  std::chrono::milliseconds late_limit_;
   std::unique_ptr<Mpi> mpi_;
   Liveness liveness_;
   std::unique_ptr<SpGroup> group_;

@@ -41,9 +41,11 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
 }
 
-// Longer than a rank that is well may be away from its group. Judging a batch takes as long as a command may.
+// Longer than a rank that is well may be away from its group. A batch's images are judged one after the other, each for
+// as long as a command may take.
 double LateSeconds(const Config& config) {
-  const double judging = config.reward.command.empty() ? 0 : 2.0 * config.reward.command_timeout;
+  const double judging =
+      config.reward.command.empty() ? 0 : (config.sampler.batch + 1.0) * config.reward.command_timeout;
   return std::max({12 * config.ranks.detection_time, 60.0, judging});
 }
 
@@ -78,7 +80,7 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
       members_{rank()},
       worker_(config, resources, world, rank(), run_id, &node, {}, &pool_.group(),
               [this](bool drop, const auto& commit) {
-                const SpotPool::Wishes wishes = pool_.AnyWants({HasNotice(), drop});
+                const SpotPool::Wishes wishes = pool_.AnyWants({HasNotice(), drop}, true);
                 if (wishes.regroup) {
                   if (!wishes.drop) commit();
                   if (Regroup(false)) throw BatchGivenBack{};
@@ -132,7 +134,7 @@ int Explorer::Run() {
 }
 
 bool Explorer::TakeTurn() {
-  if (pool_.AnyWants({.regroup = HasNotice() || OtherDegreeWanted()}).regroup) {
+  if (pool_.AnyWants({.regroup = HasNotice() || OtherDegreeWanted()}, false).regroup) {
     Regroup(false);
     return true;
   }

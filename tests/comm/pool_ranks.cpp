@@ -53,6 +53,7 @@ struct Story {
   bool parked_third = false;  // the upper third of the ranks starts parked, and activates itself after a while
   bool stop_one = false;      // rank 2 stops itself
   bool hang_one = false;      // rank 2 goes on beating but does nothing any more
+  bool slow_one = false;      // a long step of rank 2 is longer than the late limit, as a shorter one has announced
   milliseconds length = milliseconds(2500);
 };
 
@@ -65,6 +66,7 @@ int Explore(World& world, const Story& story) {
   std::int32_t state = kActive;
   if (story.parked_third && 3 * world.rank() >= 2 * world.size()) state = kParked;
   int regroups = 0;
+  bool slept = false;
   const auto regroup = [&] {
     death_percent = regroups == 0 ? 0 : story.death_in_regroup;
     pool.Regroup(state != kLeaving, false, {state}, Pairs);
@@ -80,12 +82,18 @@ int Explore(World& world, const Story& story) {
       if (state == kActive && static_cast<int>(generator() % 1000) < story.leave) state = kLeaving;
       const bool wants = wakes || state == kLeaving;
       if (state == kParked) std::this_thread::sleep_for(milliseconds(2));
-      if (pool.AnyWants({.regroup = wants}).regroup) {
+      if (pool.AnyWants({.regroup = wants}, step % 4 != 0).regroup) {
         regroup();
         continue;
       }
       if (story.stop_one && world.rank() == 2 && step == 20) std::raise(SIGSTOP);
       while (story.hang_one && world.rank() == 2 && step == 20) std::this_thread::sleep_for(milliseconds(1));
+      if (story.slow_one && world.rank() == 2 && step == 10) std::this_thread::sleep_for(milliseconds(1000));
+      if (story.slow_one && world.rank() == 2 && !slept && Clock::now() - start > milliseconds(1900)) {
+        slept = true;
+        std::this_thread::sleep_for(milliseconds(2600));  // the others wait for it to regroup
+      }
+      if (story.slow_one && world.rank() == 4 && Clock::now() - start > milliseconds(2000)) std::raise(SIGKILL);
       death_percent = story.death_in_step;
       MayDie("step");
       death_percent = 0;
@@ -146,6 +154,7 @@ int PoolDeathsInRegroup(World& world) { return Play(world, {.death_in_step = 1, 
 int PoolLeaves(World& world) { return Play(world, {.leave = 5}); }
 int PoolParked(World& world) { return Play(world, {.death_in_step = 1, .parked_third = true}); }
 int PoolStopped(World& world) { return Play(world, {.stop_one = true}); }
+int PoolSlow(World& world) { return Play(world, {.slow_one = true, .length = milliseconds(5000)}); }
 int PoolHangs(World& world) { return Play(world, {.hang_one = true, .length = milliseconds(10000)}); }
 
 }  // namespace
@@ -153,7 +162,7 @@ int PoolHangs(World& world) { return Play(world, {.hang_one = true, .length = mi
 std::map<std::string, Scenario> PoolScenarios() {
   return {{"pool_steps", PoolSteps},   {"pool_deaths", PoolDeaths}, {"pool_deaths_in_regroup", PoolDeathsInRegroup},
           {"pool_leaves", PoolLeaves}, {"pool_parked", PoolParked}, {"pool_stopped", PoolStopped},
-          {"pool_hangs", PoolHangs}};
+          {"pool_hangs", PoolHangs},   {"pool_slow", PoolSlow}};
 }
 
 }  // namespace spotlight
