@@ -299,7 +299,7 @@ Message Dispatch::AnswerPull(const Pull& pull) {
     return spotlight::Finish{};
   }
   if (parked) {
-    if (!std::exchange(rank.called, false)) return Wait{kParkedMilliseconds};
+    if (!rank.called) return Wait{kParkedMilliseconds};
     return Activate{};
   }
   const auto takes = [this](RequestKind kind, int other) { return Takes(kind, static_cast<std::uint32_t>(other)); };

@@ -51,7 +51,7 @@ void Roster::Report(const Pull& pull, double now) {
     if (!Has(member)) continue;  // lost meanwhile: billed already
     RosterRank& rank = At(member);
     if (rank.parked) {
-      rank.parked = false;
+      rank.parked = rank.called = false;
       rank.billed_until = now - busy;
     }
     for (std::size_t use = 0; use < pull.busy_seconds.size(); ++use) {

@@ -22,7 +22,7 @@ struct RosterRank {
   std::string host;
   std::uint32_t process = 0;
   bool parked = false;  // waits without work
-  bool called = false;  // parked, and to be woken at its next pull
+  bool called = false;  // parked, and to be woken at its next pull; until it pulls for work
   int group = 0;        // ranks that it speaks for, as the last pull said; 0: it does not lead
   double arrived = 0;
   double billed_until = 0;

@@ -185,6 +185,7 @@ TEST_F(DispatchTest, AParkedRankIsCalledOnce) {
   EXPECT_FALSE(dispatch_.roster().CallParked());
   Say({parked});
   EXPECT_TRUE(std::holds_alternative<Activate>(server_.replies.back()));
+  EXPECT_FALSE(dispatch_.roster().CallParked()) << "it is on its way";
   Say({PullOf(3, Role::kExplorer)});
   EXPECT_EQ(dispatch_.roster().explorers(), 2);
 }
