@@ -153,7 +153,7 @@ void PeerWindows::WaitFor(const std::function<bool()>& condition, milliseconds l
         throw PeerLost(fmt::format("a member was silent for {:.1f} s [{}]",
                                    std::chrono::duration<double>(now - start).count(), ProcessName()));
       }
-    } catch (const PeerLost&) {
+    } catch (...) {  // MPI's other errors, too: what is on the way must not write into memory that is freed
       Release();
       members_.clear();
       throw;

@@ -255,6 +255,31 @@ TEST_F(PeerWindowsTest, AMemberThatIsSilentIsLost) {
   EXPECT_EQ(Fork(*node_, 3, body), 0);
 }
 
+// An error that is no loss, as of MPI or a device, ends what is on the way, too.
+TEST_F(PeerWindowsTest, AfterAnyErrorNothingIsOnTheWay) {
+  const auto body = [&](int own) {
+    const auto bytes = [](int, int) { return Index{1000}; };
+    auto memory = std::make_unique<HostPeerMemory>();
+    HostPeerMemory& seen = *memory;
+    PeerWindows windows(std::move(memory), node_->table, 2, own, 64);
+    Meet(*node_, 2, own, 1);
+    const std::vector<int> both = {0, 1};
+    if (!windows.Reach(both)) return 2;
+    windows.Begin(both, 1);
+    if (own == 0) {
+      try {
+        ExchangeIsRight(windows, both, own, 1, bytes, seconds(60), [] { throw InternalError("no loss"); });
+        return 3;
+      } catch (const InternalError&) {
+      }
+      if (!seen.Done()) return 4;
+    }
+    Meet(*node_, 2, own, 2);
+    return 0;
+  };
+  EXPECT_EQ(Fork(*node_, 2, body), 0);
+}
+
 TEST_F(PeerWindowsTest, WhoHasNoWindowIsNotReached) {
   const auto body = [&](int own) {
     if (own == 1) {  // entered, and gone
