@@ -315,9 +315,10 @@ void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
   if (weights_.Has(key)) return;
   const Phase phase("fetch weights");
   Failpoint("weights.wanted");
-  if (exchange_) exchange_->Withdraw();  // Load lets go of what is served
-  // By its own line: the others of the group may wait for it, to share what it fetches.
-  weights_.Load(key, [&](std::span<float> values) {
+  const auto withdraw = [this] {
+    if (exchange_) exchange_->Withdraw();
+  };
+  const auto fetch = [&](std::span<float> values) {
     const MessageCall call = [&](const Message& message) {
       Failpoint("weights.piece");
       return Call(own, message);
@@ -329,7 +330,10 @@ void Worker::FetchMissingWeights(Client& own, const WeightKey& key) {
       FetchInPieces(call, {rank_, key.version, key.ema, ""}, values);
     }
     Failpoint("weights.fetched");
-  });
+  };
+  withdraw();  // Load lets go of what is served
+  // By its own line: the others of the group may wait for it, to share what it fetches.
+  weights_.Load(key, fetch, withdraw);
 }
 
 void Worker::Denoise(const Lines& lines, const Work& work) {

@@ -53,13 +53,14 @@ std::unique_ptr<Parameters> ModelWeights::OverBase(const float* adapter, float* 
   return parameters;
 }
 
-void ModelWeights::Load(const WeightKey& key, const Fetch& fetch) {
+void ModelWeights::Load(const WeightKey& key, const Fetch& fetch, const std::function<void()>& discard) {
   if (Has(key)) return;
   if (entries_.size() == versions_) entries_.pop_back();  // first: old and new need not fit together
   Entry entry = MakeEntry(key, fetch);
   if (!IntactEntry(entry)) {
     LogWarning(NameOf(key) + ": the copy that this node's ranks share is damaged; it is fetched again");
     node_.Drop(NameOf(key));
+    if (discard) discard();
     entry = MakeEntry(key, fetch);
     SPOTLIGHT_REQUIRE(IntactEntry(entry), NameOf(key) + " is damaged again");
   }

@@ -45,8 +45,9 @@ class ModelWeights {
   using Fetch = std::function<void(std::span<float>)>;
   // The set `key` is here afterwards. Where all sets are taken the oldest goes. `fetch` is called only if no rank of
   // the node has the set, or if its copy is damaged; it must not wait for ranks of this node, which may be waiting for
-  // it. What it throws is passed on.
-  void Load(const WeightKey& key, const Fetch& fetch);
+  // it. What it throws is passed on. discard: called before memory goes that `fetch` has filled and that was damaged
+  // then.
+  void Load(const WeightKey& key, const Fetch& fetch, const std::function<void()>& discard = {});
   // Load of values that are here already.
   void Put(const WeightKey& key, std::span<const float> trained);
   bool Has(const WeightKey& key) const;

@@ -123,12 +123,13 @@ TEST_P(NodeWeights, ADamagedCopyIsFetchedAgain) {
     const std::vector<float> values = Sequence(first.trained_layout().size(), 1);
     first.Put({4, false}, values);
     DamageShared(session, "weights-4");
-    int fetched = 0;
-    second.Load({4, false}, [&](std::span<float> out) {
-      ++fetched;
+    std::vector<std::string> calls;
+    const auto fetch = [&](std::span<float> out) {
+      calls.push_back("fetch");
       std::copy(values.begin(), values.end(), out.begin());
-    });
-    EXPECT_EQ(fetched, 1);
+    };
+    second.Load({4, false}, fetch, [&] { calls.push_back("discard"); });
+    EXPECT_EQ(calls, (std::vector<std::string>{"discard", "fetch"}));
     EXPECT_TRUE(second.Intact());
     EXPECT_FALSE(first.Intact()) << "who mapped it before keeps it";
   }
