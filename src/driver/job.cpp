@@ -190,7 +190,9 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
     }
   }
   std::optional<Preemptions> preemptions;
-  if (resources.trace && !explorers.empty()) preemptions.emplace(config, *resources.trace, world.host(), explorers);
+  if (resources.trace && !explorers.empty()) {
+    preemptions.emplace(config, *resources.trace, world.host(), explorers, start.state.elapsed_seconds);
+  }
   RunRecord record(directory, {config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
   if (start.restart) {
     record.Resume(static_cast<int>(start.state.next_iteration), attributes);
@@ -215,11 +217,12 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   const auto began = std::chrono::steady_clock::now();
   std::optional<Dispatch> dispatch;
+  const double elapsed_before = start.state.elapsed_seconds;
   if (!alone) parts.welcome = [&] { return Welcome{.input = start.state.input, .directory = directory}; };
   if (preemptions) {
     parts.tick = [&] {
       const std::chrono::duration<double> run = std::chrono::steady_clock::now() - began;
-      preemptions->Play(dispatch->roster(), run.count());
+      preemptions->Play(dispatch->roster(), elapsed_before + run.count());
     };
   }
   dispatch.emplace(config, run_id, server, std::move(parts));

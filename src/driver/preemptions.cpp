@@ -41,12 +41,13 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
 }  // namespace
 
 Preemptions::Preemptions(const Config& config, const SpotTrace& trace, const std::string& host,
-                         const std::vector<std::uint32_t>& explorers)
+                         const std::vector<std::uint32_t>& explorers, double start_seconds)
     : config_(config), host_(host) {
   player_.emplace(trace, TraceRules{.ranks = static_cast<int>(explorers.size()),
                                     .ranks_per_node = config.spot.ranks_per_node,
                                     .time_scale = config.spot.time_scale,
                                     .notice_seconds = config.spot.notice,
+                                    .start_seconds = start_seconds,
                                     .seed = config.run.seed});
   for (const std::uint32_t rank : explorers) {
     places_.push_back({rank, false});

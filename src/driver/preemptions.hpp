@@ -22,13 +22,15 @@ namespace spotlight {
 class Preemptions {
  public:
   // explorers: of the first MPI job that are not parked, in order; at least one. host: the coordinator's.
+  // start_seconds: that the run took before it was stopped and resumed.
   Preemptions(const Config& config, const SpotTrace& trace, const std::string& host,
-              const std::vector<std::uint32_t>& explorers);
+              const std::vector<std::uint32_t>& explorers, double start_seconds);
   ~Preemptions();
   Preemptions(const Preemptions&) = delete;
   Preemptions& operator=(const Preemptions&) = delete;
 
-  // Does what is due `seconds` after the run's start. The output of jobs that it starts goes to RUN/logs/spot_jobs.log.
+  // Does what is due after `seconds` of the run, all its parts. The output of jobs that it starts goes to
+  // RUN/logs/spot_jobs.log.
   void Play(Roster& roster, double seconds);
 
  private:

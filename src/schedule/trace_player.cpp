@@ -78,10 +78,12 @@ class Places {
 }  // namespace
 
 TracePlayer::TracePlayer(const SpotTrace& trace, const TraceRules& rules) {
-  SPOTLIGHT_REQUIRE(rules.ranks >= 1 && rules.ranks_per_node >= 1 && rules.time_scale > 0 && rules.notice_seconds >= 0,
+  SPOTLIGHT_REQUIRE(rules.ranks >= 1 && rules.ranks_per_node >= 1 && rules.time_scale > 0 &&
+                        rules.notice_seconds >= 0 && rules.start_seconds >= 0,
                     std::to_string(rules.ranks) + " ranks, " + std::to_string(rules.ranks_per_node) +
                         " a node, time x " + std::to_string(rules.time_scale) + ", notice " +
-                        std::to_string(rules.notice_seconds) + " s");
+                        std::to_string(rules.notice_seconds) + " s, from " + std::to_string(rules.start_seconds) +
+                        " s on");
   SPOTLIGHT_REQUIRE(trace.most_nodes >= 1, "a trace without nodes");
   const int places = (rules.ranks + rules.ranks_per_node - 1) / rules.ranks_per_node;
   const auto add = [&](double seconds, SpotAction::Kind kind, int place) {
@@ -91,13 +93,13 @@ TracePlayer::TracePlayer(const SpotTrace& trace, const TraceRules& rules) {
 
   // All are there before the first instant; only what it changes in the end is an action.
   std::vector<bool> there(static_cast<std::size_t>(places), false);
-  std::vector<double> since(static_cast<std::size_t>(places), 0);
+  std::vector<double> since(static_cast<std::size_t>(places), rules.start_seconds);
   const std::vector<NodeEvent> events = Places(trace, rules, places).Take();
   auto event = events.begin();
-  for (; event != events.end() && event->seconds <= 0; ++event)
+  for (; event != events.end() && event->seconds <= rules.start_seconds; ++event)
     there[static_cast<std::size_t>(event->place)] = event->comes;
   for (int place = 0; place < places; ++place) {
-    if (!there[static_cast<std::size_t>(place)]) add(0, SpotAction::Kind::kKill, place);
+    if (!there[static_cast<std::size_t>(place)]) add(rules.start_seconds, SpotAction::Kind::kKill, place);
   }
   for (; event != events.end(); ++event) {
     double& last = since[static_cast<std::size_t>(event->place)];
@@ -116,9 +118,20 @@ TracePlayer::TracePlayer(const SpotTrace& trace, const TraceRules& rules) {
 }
 
 std::vector<SpotAction> TracePlayer::Due(double now) {
-  const std::size_t begin = next_;
-  while (next_ < actions_.size() && actions_[next_].seconds <= now) ++next_;
-  return {actions_.begin() + static_cast<std::ptrdiff_t>(begin), actions_.begin() + static_cast<std::ptrdiff_t>(next_)};
+  std::vector<SpotAction> due;
+  for (; next_ < actions_.size() && actions_[next_].seconds <= now; ++next_) {
+    const SpotAction& action = actions_[next_];
+    const auto comes = std::find_if(due.begin(), due.end(), [&](const SpotAction& other) {
+      return other.rank == action.rank && other.kind == SpotAction::Kind::kReturn;
+    });
+    if (action.kind != SpotAction::Kind::kKill || comes == due.end()) {
+      due.push_back(action);
+    } else {
+      due.erase(std::remove_if(comes, due.end(), [&](const SpotAction& other) { return other.rank == action.rank; }),
+                due.end());
+    }
+  }
+  return due;
 }
 
 }  // namespace spotlight

@@ -81,6 +81,23 @@ TEST(TracePlayer, CountsAreScaledAndTheSeedDrawsTheVictims) {
   EXPECT_GT(seen.size(), 40U) << "victims do not depend on the seed";
 }
 
+TEST(TracePlayer, AResumedRunStartsWithTheStateOfTheTraceAtThatTime) {
+  const SpotTrace trace = Trace({{0, 0, 1}, {0, 1, 1}, {0, 2, 1}, {10, 0, -1}, {20, 1, -1}, {30, 3, 1}, {45, 2, -1}});
+  TracePlayer player(trace, {.ranks = 3, .notice_seconds = 10, .start_seconds = 40});
+  // Node 0's place was taken over at 30, and node 2 has had its notice at 35, of which its new process knows nothing.
+  EXPECT_THAT(player.Due(40), ElementsAre(SpotAction{40, Kind::kKill, 1}, SpotAction{40, Kind::kNotice, 2}));
+  EXPECT_THAT(player.Due(45), ElementsAre(SpotAction{45, Kind::kKill, 2}));
+}
+
+TEST(TracePlayer, NobodyComesToBeKilledAtOnce) {
+  const SpotTrace trace = Trace({{0, 0, 1}, {10, 0, -1}, {20, 1, 1}, {30, 1, -1}, {40, 2, 1}});
+  TracePlayer late(trace, {.ranks = 1, .notice_seconds = 2});
+  EXPECT_THAT(late.Due(35), ElementsAre(SpotAction{8, Kind::kNotice, 0}, SpotAction{10, Kind::kKill, 0}));
+  EXPECT_THAT(late.Due(40), ElementsAre(SpotAction{40, Kind::kReturn, 0}));
+  TracePlayer very_late(trace, {.ranks = 1});
+  EXPECT_THAT(very_late.Due(50), ElementsAre(SpotAction{10, Kind::kKill, 0}, SpotAction{40, Kind::kReturn, 0}));
+}
+
 // Of each rank: kill and return by turns, at most one notice before a kill and none else; times in order.
 TEST(TracePlayer, RandomTracesGivePossibleActions) {
   for (unsigned seed = 0; seed < 1000; ++seed) {
