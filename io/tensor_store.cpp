@@ -94,22 +94,26 @@ void TensorStore::OpenFiles() {
   }
 }
 
-bool TensorStore::CommitState(const Request& request, DenoiseState state) {
+bool TensorStore::Fits(const DenoiseState& state) const {
   const TensorStoreSizes& sizes = options_.sizes;
-  SPOTLIGHT_REQUIRE(state.latents.size() == sizes.Floats() && state.trajectory.size() % sizes.Floats() == 0 &&
-                        state.trajectory.size() / sizes.Floats() <= sizes.window + 1 &&
-                        state.log_probs.size() <= sizes.window,
-                    RequestName(request));
+  return state.latents.size() == sizes.Floats() && state.trajectory.size() % sizes.Floats() == 0 &&
+         state.trajectory.size() / sizes.Floats() <= sizes.window + 1 && state.log_probs.size() <= sizes.window;
+}
+
+bool TensorStore::Fits(const Sample& sample) const {
+  const TensorStoreSizes& sizes = options_.sizes;
+  return sample.latents.size() % sizes.Floats() == 0 && sample.latents.size() / sizes.Floats() <= sizes.window + 1 &&
+         sample.log_probs.size() <= sizes.window && sample.steps.size() == sample.log_probs.size() &&
+         sample.terms.size() == sizes.terms;
+}
+
+bool TensorStore::CommitState(const Request& request, DenoiseState state) {
+  SPOTLIGHT_REQUIRE(Fits(state), RequestName(request));
   return Add(std::make_shared<Commit>(Commit{.request = request, .state = std::move(state)}));
 }
 
 bool TensorStore::CommitSample(Sample sample) {
-  const TensorStoreSizes& sizes = options_.sizes;
-  SPOTLIGHT_REQUIRE(sample.latents.size() % sizes.Floats() == 0 &&
-                        sample.latents.size() / sizes.Floats() <= sizes.window + 1 &&
-                        sample.log_probs.size() <= sizes.window && sample.steps.size() == sample.log_probs.size() &&
-                        sample.terms.size() == sizes.terms,
-                    RequestName(sample.request));
+  SPOTLIGHT_REQUIRE(Fits(sample), RequestName(sample.request));
   if (sample.request.keep_image) return false;
   return Add(std::make_shared<Commit>(
       Commit{.request = sample.request,

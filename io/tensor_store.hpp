@@ -64,6 +64,10 @@ class TensorStore {
   // it the checksum is 0. The last two versions are known.
   void NameWeights(RequestKind kind, std::uint64_t version, std::uint32_t checksum);
 
+  // Whether the parts of a state or a sample have the sizes of this store's.
+  bool Fits(const DenoiseState& state) const;
+  bool Fits(const Sample& sample) const;
+
   // Takes a state (latents [S, C]) or a sample (kRollout: latents [window + 1, S, C]) to be written. Never waits for
   // the disk. A state overtakes older ones of its request; one that is not newer than what is known changes nothing.
   // False: refused, because pending_bytes are taken, the iteration is forgotten, or (samples) the disk fails.

@@ -284,7 +284,7 @@ void Fields(A& archive, Field<A, CommitStates>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Hello>& m) {
-  archive(m.rank, m.role, m.host, m.process, m.parked, m.fingerprint);
+  archive(m.rank, m.role, m.host, m.process, m.parked, m.fingerprint, m.contents);
 }
 template <class A>
 void Fields(A&, Field<A, Activate>&) {}
@@ -302,7 +302,7 @@ void Fields(A& archive, Field<A, Join>& m) {
 }
 template <class A>
 void Fields(A& archive, Field<A, Welcome>& m) {
-  archive(m.first_rank, m.input, m.directory);
+  archive(m.first_rank, m.input, m.directory, m.contents);
 }
 template <class A>
 void Fields(A& archive, Field<A, FindWeights>& m) {

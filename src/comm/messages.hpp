@@ -166,6 +166,7 @@ struct Hello {
   std::uint32_t process = 0;
   bool parked = false;
   std::uint64_t fingerprint = 0;  // ArithmeticFingerprint (kernels/fingerprint.hpp): whether it computes the same bits
+  std::map<std::string, std::string> contents;  // of the files that it has read, driver/resources.hpp
 };
 
 // Coordinator, to a parked worker: you are needed.
@@ -197,9 +198,10 @@ struct Join {
 };
 
 struct Welcome {
-  std::uint32_t first_rank = 0;  // its ranks are first_rank + their own
-  std::string input;             // all settings of the run, as an input file
-  std::string directory;         // of the run
+  std::uint32_t first_rank = 0;                 // its ranks are first_rank + their own
+  std::string input;                            // all settings of the run, as an input file
+  std::string directory;                        // of the run
+  std::map<std::string, std::string> contents;  // that its files must have, as in Hello
 };
 
 // Worker: what are these weights, and who has them? Answered by WeightPieces, or NoWeights.

@@ -1,6 +1,7 @@
 #include "driver/dispatch.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "driver/resources.hpp"
 
 namespace spotlight {
 namespace {
@@ -251,12 +253,23 @@ Bytes Dispatch::Answer(const Bytes& bytes) {
   return Encode(reply, run_id_);
 }
 
-Message Dispatch::AnswerHello(const Hello& hello) {
+// Why a rank cannot take part; "": it can.
+std::string Dispatch::Unfit(const Hello& hello) const {
   if (hello.fingerprint != parts_.fingerprint) {
-    const std::string text = fmt::format(
+    return fmt::format(
         "rank {} on {} computes other last bits than the coordinator's machine ({:016x}, {:016x}): take a "
         "machine with the same kind of processor and the same build",
         hello.rank, hello.host, hello.fingerprint, parts_.fingerprint);
+  }
+  const std::vector<std::string> different = DifferentContents(parts_.contents, hello.contents);
+  if (different.empty()) return "";
+  return fmt::format(
+      "rank {} on {} has read other files than the coordinator's machine: {}; copy the run's files there", hello.rank,
+      hello.host, fmt::join(different, ", "));
+}
+
+Message Dispatch::AnswerHello(const Hello& hello) {
+  if (const std::string text = Unfit(hello); !text.empty()) {
     if (trainers_.contains(hello.rank)) {
       failure_.emplace(text, kExitUsage);
     } else {

@@ -53,8 +53,10 @@ class Dispatch {
     std::function<Welcome()> welcome;
     std::function<void()> tick;  // called between two answers
     Index weights = 0;
-    int heads = 1;                  // of the model: sequence-parallel degrees divide it
-    std::uint64_t fingerprint = 0;  // of every rank that may take part
+    int heads = 1;  // of the model: sequence-parallel degrees divide it
+    // Of every rank that may take part: how it computes, and Resources::contents.
+    std::uint64_t fingerprint = 0;
+    std::map<std::string, std::string> contents;
   };
   Dispatch(const Config& config, std::uint64_t run_id, Server& server, Parts parts);
 
@@ -118,6 +120,7 @@ class Dispatch {
   PeerLost Lost(std::uint32_t rank, const std::string& how) const;
   Bytes Answer(const Bytes& bytes);
   Message AnswerHello(const Hello& hello);
+  std::string Unfit(const Hello& hello) const;
   Message AnswerPull(const Pull& pull);
   Message AnswerJoin(const Join& join);
   void AcceptGiveBack(const GiveBack& message);

@@ -91,7 +91,7 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
   // The self-test: who may err does not count as there.
   if (!worker_.Intact()) throw FileError("the weights that this node's ranks share are damaged; this rank leaves");
   Call(Hello{rank(), Role::kExplorer, world.host(), static_cast<std::uint32_t>(getpid()),
-             own_.state == MemberState::kParked, ArithmeticFingerprint()});
+             own_.state == MemberState::kParked, ArithmeticFingerprint(), resources.contents});
 }
 
 bool Explorer::HasNotice() const {

@@ -211,14 +211,20 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
       .embeddings = [&](const FetchPrompts& fetch) { return AnswerPrompts(config, resources, fetch); },
       .weights = config.lora.rank > 0 ? layout.adapter().size() : layout.base().size(),
       .heads = static_cast<int>(layout.config().num_attention_heads),
-      .fingerprint = alone ? 0 : ArithmeticFingerprint()};
+      .fingerprint = alone ? 0 : ArithmeticFingerprint(),
+      .contents = resources.contents};
   for (const PassGroup& group : groups) {
     for (const int rank : group.ranks) parts.trainers[static_cast<std::uint32_t>(rank)] = rank == group.ranks[0];
   }
   const auto began = std::chrono::steady_clock::now();
   std::optional<Dispatch> dispatch;
   const double elapsed_before = start.state.elapsed_seconds;
-  if (!alone) parts.welcome = [&] { return Welcome{.input = start.state.input, .directory = directory}; };
+  std::optional<Dispatch> dispatch;
+  if (!alone) {
+    parts.welcome = [&] {
+      return Welcome{.input = start.state.input, .directory = directory, .contents = resources.contents};
+    };
+  }
   if (preemptions) {
     parts.tick = [&] {
       const std::chrono::duration<double> run = std::chrono::steady_clock::now() - began;
@@ -254,9 +260,9 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
 int RunTrainer(const Config& config, const Resources& resources, World& world, std::uint64_t run_id, NodeMemory& node,
                Client& client, OptimizerState state, std::span<const int> members) {
   const std::uint32_t rank = static_cast<std::uint32_t>(world.rank());
-  client.Call(Encode(
-      Hello{rank, Role::kTrainer, world.host(), static_cast<std::uint32_t>(getpid()), false, ArithmeticFingerprint()},
-      run_id));
+  client.Call(Encode(Hello{rank, Role::kTrainer, world.host(), static_cast<std::uint32_t>(getpid()), false,
+                           ArithmeticFingerprint(), resources.contents},
+                     run_id));
   std::unique_ptr<SpGroup> group;
   if (members.size() > 1) {
     group = std::make_unique<SpGroup>(world, members);

@@ -67,6 +67,17 @@ void LoadReward(const Config& config, Resources& resources) {
   if (has_detector) resources.contents["reward/detector"] = Fingerprint({detector_path});
 }
 
+// "model/path (inputs/models/tiny), ..."
+std::string WithPaths(const std::vector<std::string>& keys, const Config& config) {
+  const std::map<std::string, std::string> paths = {
+      {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
+      {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
+      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
+  std::string text;
+  for (const std::string& key : keys) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", key, paths.at(key));
+  return text;
+}
+
 }  // namespace
 
 void CheckDegrees(const Config& config, const TransformerConfig& transformer) {
@@ -111,20 +122,34 @@ Resources LoadResources(const Config& config, ResourceUse use) {
 
 void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
                          const Config& config) {
-  const std::map<std::string, std::string> paths = {
-      {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
-      {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
-      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
-  std::string changed;
-  for (const auto& [key, hash] : contents) {
-    const auto found = resources.contents.find(key);
-    if (found != resources.contents.end() && found->second == hash) continue;
-    changed += fmt::format("{}{} ({})", changed.empty() ? "" : ", ", key, paths.at(key));
-  }
+  std::vector<std::string> changed = DifferentContents(contents, resources.contents);
+  std::erase_if(changed, [&](const std::string& key) { return !contents.contains(key); });
   if (changed.empty()) return;
   throw UserError(
-      "what is resumed, replayed or studied must read the same files, but the contents have changed since: " + changed +
-      ". Restore them, or start a new run in another directory");
+      "what is resumed, replayed or studied must read the same files, but the contents have changed since: " +
+      WithPaths(changed, config) + ". Restore them, or start a new run in another directory");
+}
+
+std::vector<std::string> DifferentContents(const std::map<std::string, std::string>& a,
+                                           const std::map<std::string, std::string>& b) {
+  std::vector<std::string> keys;
+  const auto add_missing = [&keys](const auto& from, const auto& in, bool differing) {
+    for (const auto& [key, hash] : from) {
+      const auto found = in.find(key);
+      if (found == in.end() || (differing && found->second != hash)) keys.push_back(key);
+    }
+  };
+  add_missing(a, b, true);
+  add_missing(b, a, false);
+  return keys;
+}
+
+void RequireContentsOfRun(const std::map<std::string, std::string>& contents, const Resources& resources,
+                          const Config& config) {
+  const std::vector<std::string> different = DifferentContents(contents, resources.contents);
+  if (different.empty()) return;
+  throw UserError("--join: the files on this machine are not those of the run: " + WithPaths(different, config) +
+                  ". Copy the run's to these places, or join from a folder that has them");
 }
 
 ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text) {

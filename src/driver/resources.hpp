@@ -42,6 +42,13 @@ void CheckDegrees(const Config& config, const TransformerConfig& transformer);
 void RequireSameContents(const std::map<std::string, std::string>& contents, const Resources& resources,
                          const Config& config);
 
+// The keys of which the one has another hash than the other, or none.
+std::vector<std::string> DifferentContents(const std::map<std::string, std::string>& a,
+                                           const std::map<std::string, std::string>& b);
+// The same for a rank that joins a run, whose files must be these: UserError.
+void RequireContentsOfRun(const std::map<std::string, std::string>& contents, const Resources& resources,
+                          const Config& config);
+
 // The prompts with all their conditions.
 ConditionedPrompts Condition(const PromptList& prompts, const TextSource& text);
 // The same without, to be filled in as they are needed.

@@ -176,7 +176,12 @@ void WorkQueue::Measure(const Push& push, double now) {
 double WorkQueue::Accept(Push push, double now) {
   Measure(push, now);
   double steps = 0;
+  std::size_t refused = 0;
   for (Sample& sample : push.samples) {
+    if (store_ != nullptr && !store_->Fits(sample)) {  // of a rank that has read other files
+      ++refused;
+      continue;
+    }
     if (!queue_.Complete(sample.request.id, sample.request.epoch)) continue;
     if (!std::isfinite(sample.reward) || !AllFinite(sample.latents) || !AllFinite(sample.log_probs)) {
       LogWarning(fmt::format("rank {} made a sample that is not finite ({}); it is left out", sample.rank,
@@ -189,6 +194,10 @@ double WorkQueue::Accept(Push push, double now) {
     if (store_ != nullptr && !sample.request.keep_image) store_->CommitSample(sample);
     samples_[sample.request.kind].insert_or_assign(sample.request.id, std::move(sample));
   }
+  if (refused > 0) {
+    LogWarning(fmt::format("rank {} sent {} sample(s) whose sizes are not those of this run; they are refused",
+                           push.rank, refused));
+  }
   return steps;
 }
 
@@ -198,7 +207,8 @@ void WorkQueue::Accept(CommitStates commit, double now) {
   for (std::size_t i = 0; i < commit.requests.size(); ++i) {
     const Request& request = commit.requests[i];
     const std::uint32_t steps = commit.states[i].steps;
-    if (!queue_.Renew(request.id, request.epoch, now) || store_ == nullptr || !Fits(request, commit.states[i])) {
+    if (!queue_.Renew(request.id, request.epoch, now) || store_ == nullptr || !Fits(request, commit.states[i]) ||
+        !store_->Fits(commit.states[i])) {
       continue;
     }
     if (!store_->CommitState(request, std::move(commit.states[i]))) continue;  // the disk is behind

@@ -53,8 +53,8 @@ class WorkQueue {
   // requests of a kind.
   std::optional<Work> Lease(const Pull& pull, const std::vector<int>& leaders,
                             const std::function<bool(RequestKind, int)>& takes, double now);
-  // Keeps what counts of a worker's results: nothing that was cut, fenced or is done already. Returns the denoising
-  // steps of what it kept.
+  // Keeps what counts of a worker's results: nothing that was cut, fenced or is done already, or has another shape.
+  // Returns the denoising steps of what it kept.
   double Accept(Push push, double now);
   // Keeps how far a batch has got, where its lease counts and the disk keeps up; a sign of life in any case.
   void Accept(CommitStates commit, double now);

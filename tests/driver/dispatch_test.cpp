@@ -190,6 +190,25 @@ TEST_F(DispatchTest, AParkedRankIsCalledOnce) {
   EXPECT_EQ(dispatch_.roster().explorers(), 2);
 }
 
+// With wrong prompts or an older model its samples would be wrong, and nobody could see it.
+TEST_F(DispatchTest, WhoHasReadOtherFilesTakesNoPart) {
+  const std::map<std::string, std::string> contents = {{"model/path", "12"}, {"prompts/train", "34"}};
+  Dispatch dispatch(config_, kRunId, server_, {.trainers = {{1, true}}, .weights = 3, .contents = contents});
+  const auto say = [&](const Hello& hello) { return server_.Send(dispatch, Encode(hello, kRunId)); };
+  const auto refused = say({.rank = 2, .host = "node7", .contents = {{"model/path", "12"}, {"prompts/train", "56"}}});
+  EXPECT_THAT(std::get<Failed>(refused).text, testing::HasSubstr("rank 2 on node7 has read other files"));
+  EXPECT_THAT(std::get<Failed>(refused).text, testing::HasSubstr(": prompts/train;"));
+  EXPECT_FALSE(dispatch.roster().Has(2));
+  auto more = contents;
+  more["reward/detector"] = "78";  // it would judge by other terms
+  EXPECT_THAT(std::get<Failed>(say({.rank = 3, .contents = more})).text, testing::HasSubstr(": reward/detector;"));
+  EXPECT_TRUE(std::holds_alternative<Ack>(say({.rank = 4, .contents = contents})));
+  EXPECT_TRUE(dispatch.roster().Has(4));
+  // A trainer is needed.
+  server_.script.push_back(Hello{.rank = 1, .role = Role::kTrainer, .contents = more});
+  EXPECT_THROW(dispatch.ServeUntil([] { return false; }, [] {}), RunFailed);
+}
+
 TEST_F(DispatchTest, AMessageOfAnotherRunHurtsNobody) {
   EXPECT_EQ(std::get<Failed>(server_.Send(dispatch_, Encode(Ack{}, kRunId + 1))).exit_code, kExitUsage);
 }

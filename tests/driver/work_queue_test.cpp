@@ -248,6 +248,25 @@ TEST_F(WorkQueueTest, WhatIsNotFiniteIsLeftOutAndNotKept) {
   EXPECT_EQ(store.Samples(3).size(), 1U);
 }
 
+TEST_F(WorkQueueTest, WhatHasAnotherShapeIsRefusedAndGoesToOthers) {
+  TensorStore store(Options());
+  WorkQueue queue(config_, &store, 4, false);
+  queue.BeginIteration(3);
+  queue.Add({RequestOf(1)}, roster_);
+  const Work work = LeaseOf(queue, 7, 0);
+  const Sample sample{.request = work.requests[0], .rank = 7};
+  Sample more_terms = sample, more_latents = sample;
+  more_terms.terms = {0.5};
+  more_latents.latents = {1, 2, 3};
+  EXPECT_EQ(queue.Accept(Push{7, {more_terms, more_latents}, {}}, 1), 0);
+  DenoiseState longer = After(2);
+  for (std::vector<float>* part : {&longer.latents, &longer.trajectory}) part->insert(part->end(), part->size(), 1.0F);
+  queue.Accept(CommitStates{7, work.requests, {longer}}, 1);
+  EXPECT_FALSE(queue.Done(RequestKind::kRollout));
+  queue.Release(7);
+  EXPECT_EQ(LeaseOf(queue, 8, 2).requests.size(), 1U);
+}
+
 TEST_F(WorkQueueTest, ARestartRepeatsNeitherFinishedNorCommittedWork) {
   const StepCoefficients step{.sigma = 0.5F};
   {
