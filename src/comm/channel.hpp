@@ -3,7 +3,8 @@
 // The network form is ZeroMQ (ROUTER and DEALER over TCP), so the death of a worker never touches anybody's MPI state.
 // It is encrypted and authenticated by CURVE: the server makes a key pair per run, and only who was told its address
 // (which holds the public key and travels over World::Broadcast) can talk to it; the key itself never travels in clear.
-// No wait is unbounded and none polls.
+// Whoever else connects, as a port scanner, costs a descriptor until ZeroMQ's limit of 30 s for the handshake, and
+// nothing of theirs is ever a request. No wait is unbounded and none polls.
 //
 // Who is gone: ZeroMQ's own threads watch each connection, with a heartbeat both ways, whatever the program computes
 // meanwhile. A killed process is noticed at once, one that is stopped or cut off after kSilenceLimit; a long batch
@@ -63,11 +64,14 @@ class NetworkServer : public Server {
  public:
   // What MakeClient needs: "tcp://host:port key". A secret of the run: whoever has it can talk to the server.
   virtual std::string address() const = 0;
+  // The same by another name, or number, of the machine.
+  virtual std::string AddressAt(const std::string& host) const = 0;
 };
 
-// Listens on a free port of the loop-back interface if `host` is "127.0.0.1", else on all interfaces, telling clients
-// the name `host`. Keep it alive until all clients have had their last reply; its end waits at most a second for that.
-std::unique_ptr<NetworkServer> MakeServer(const std::string& host);
+// Listens on the loop-back interface if `host` is "127.0.0.1", else on all interfaces, telling clients the name `host`;
+// on `port`, or a free one (0). UserError: the port cannot be had. Keep it alive until all clients have had their last
+// reply; its end waits at most a second for that.
+std::unique_ptr<NetworkServer> MakeServer(const std::string& host, int port = 0);
 // `name`: what Server::TakeLost calls it, unique in the run; "": any. Throws InternalError if `address` is malformed;
 // that nobody listens there shows at the first call, at once if the host answers.
 std::unique_ptr<Client> MakeClient(const std::string& address, std::chrono::milliseconds detection_time,

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <netdb.h>
 
 #include <array>
 #include <cerrno>
@@ -87,6 +88,7 @@ class ConnectionEvents {
       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
   ConnectionEvents(zmq::context_t& context, zmq::socket_t& watched) : socket_(context, zmq::socket_type::pair) {
+    socket_.set(zmq::sockopt::rcvhwm, 0);  // ZeroMQ's thread waits for room, and all connections with it
     const char* const kPlace = "inproc://connections";
     const int code = zmq_socket_monitor(watched.handle(), kPlace, kKinds);
     SPOTLIGHT_REQUIRE(code == 0, "ZeroMQ watches no connections");
@@ -113,6 +115,18 @@ class ConnectionEvents {
   zmq::socket_t socket_;
 };
 
+// Whether this machine knows the host of tcp://HOST:PORT.
+bool Resolves(const std::string& endpoint) {
+  const std::size_t begin = endpoint.rfind('/') + 1;
+  addrinfo hints{};
+  hints.ai_family = AF_INET;  // as ZeroMQ asks
+  addrinfo* found = nullptr;
+  const bool known =
+      getaddrinfo(endpoint.substr(begin, endpoint.rfind(':') - begin).c_str(), nullptr, &hints, &found) == 0;
+  if (known) freeaddrinfo(found);
+  return known;
+}
+
 void SetHeartbeat(zmq::socket_t& socket) {
   socket.set(zmq::sockopt::heartbeat_ivl, 1000);
   socket.set(zmq::sockopt::heartbeat_timeout, static_cast<int>(kSilenceLimit.count()));
@@ -122,7 +136,7 @@ void SetHeartbeat(zmq::socket_t& socket) {
 // other parts is dropped.
 class ZmqServer : public NetworkServer {
  public:
-  explicit ZmqServer(const std::string& host) : socket_(context_, zmq::socket_type::router) {
+  ZmqServer(const std::string& host, int port) : host_(host), socket_(context_, zmq::socket_type::router) {
     const KeyPair keys = MakeKeyPair();
     socket_.set(zmq::sockopt::curve_server, true);
     socket_.set(zmq::sockopt::curve_secretkey, keys.secret_key);
@@ -133,13 +147,21 @@ class ZmqServer : public NetworkServer {
     socket_.set(zmq::sockopt::sndtimeo, 0);   // never wait for a client
     SetHeartbeat(socket_);
     events_.emplace(context_, socket_);
-    const bool local = host == "127.0.0.1";
-    socket_.bind(local ? "tcp://127.0.0.1:*" : "tcp://0.0.0.0:*");
+    const std::string wanted = port == 0 ? "*" : std::to_string(port);
+    try {
+      socket_.bind(fmt::format("tcp://{}:{}", host == "127.0.0.1" ? host : "0.0.0.0", wanted));
+    } catch (const zmq::error_t& error) {
+      throw UserError(fmt::format("ranks/port = {}: nobody can listen there: {}; take another one, or 0 for any",
+                                  wanted, error.what()));
+    }
     const std::string endpoint = socket_.get(zmq::sockopt::last_endpoint);
-    address_ = fmt::format("tcp://{}:{} {}", host, endpoint.substr(endpoint.rfind(':') + 1), keys.public_key);
+    port_and_key_ = fmt::format("{} {}", endpoint.substr(endpoint.rfind(':') + 1), keys.public_key);
   }
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return AddressAt(host_); }
+  std::string AddressAt(const std::string& host) const override {
+    return fmt::format("tcp://{}:{}", host, port_and_key_);
+  }
 
   bool ServeOne(const Handler& handler, milliseconds timeout) override {
     if (served_ % kBetweenLooks == 0) NoteEvents();
@@ -233,6 +255,7 @@ class ZmqServer : public NetworkServer {
     });
   }
 
+  std::string host_;
   zmq::context_t context_;
   zmq::socket_t socket_;
   std::optional<ConnectionEvents> events_;
@@ -241,7 +264,7 @@ class ZmqServer : public NetworkServer {
   std::uint64_t served_ = 0;
   std::vector<Ended> ended_;
   std::vector<std::string> lost_;
-  std::string address_;
+  std::string port_and_key_;
 };
 
 class ZmqClient : public Client {
@@ -301,7 +324,9 @@ class ZmqClient : public Client {
             fmt::format("the connection to the coordinator at {} has ended [{}]", endpoint_, ProcessName()));
       }
       if (refused) {
-        throw CoordinatorLost(fmt::format("nobody listens at {} [{}]", endpoint_, ProcessName()));
+        throw CoordinatorLost(fmt::format("nobody listens at {}{} [{}]", endpoint_,
+                                          Resolves(endpoint_) ? "" : ": its name is not known on this machine",
+                                          ProcessName()));
       }
       const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
       if (left <= milliseconds(0)) throw Silent();
@@ -339,7 +364,9 @@ class ZmqClient : public Client {
 
 }  // namespace
 
-std::unique_ptr<NetworkServer> MakeServer(const std::string& host) { return std::make_unique<ZmqServer>(host); }
+std::unique_ptr<NetworkServer> MakeServer(const std::string& host, int port) {
+  return std::make_unique<ZmqServer>(host, port);
+}
 
 std::unique_ptr<Client> MakeClient(const std::string& address, milliseconds detection_time, const std::string& name) {
   const std::size_t space = address.find(' ');

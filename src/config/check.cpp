@@ -121,6 +121,16 @@ void CheckSharing(const Config& config) {
   }
 }
 
+void CheckHost(const Config& config) {
+  // It becomes a part of tcp://HOST:PORT.
+  if (config.ranks.host.find_first_of(" \t:/[]*") != std::string::npos) {
+    throw UserError(
+        fmt::format("{} = '{}' is no name or IPv4 address of a machine, like node7 or 10.0.0.7; the port is "
+                    "ranks/port",
+                    Key(config, "ranks/host"), config.ranks.host));
+  }
+}
+
 void CheckReward(const Config& config) {
   double total = 0;
   for (const WeightedName& term : config.reward.terms) total += std::abs(term.weight);
@@ -148,6 +158,7 @@ void CheckConfig(const Config& config) {
   CheckBatches(config);
   CheckExploration(config);
   CheckSharing(config);
+  CheckHost(config);
   CheckReward(config);
 }
 

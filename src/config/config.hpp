@@ -163,6 +163,8 @@ struct RanksConfig {
   bool spot_rollouts = true;
   int parked = 0;
   double detection_time = 5;  // seconds
+  std::string host;           // empty: the coordinator's own host name
+  int port = 0;               // 0: any free one
 };
 
 struct StoreConfig {

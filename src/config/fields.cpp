@@ -204,7 +204,12 @@ std::vector<Section> FieldList(Config& c) {
         Whole("parked", c.ranks.parked, AtLeast(0), kMayChange,
               "spot ranks, the last ones, that only wait until another one is lost"),
         Real("detection_time", c.ranks.detection_time, Between(0.1, 3600), kMayChange,
-             "seconds until a stopped spot rank counts as lost")}},
+             "seconds until a stopped spot rank counts as lost"),
+        Text("host", c.ranks.host, kMayChange,
+             "name or address by which other machines reach the coordinator; empty: its host name; 127.0.0.1: they "
+             "don't"),
+        Whole("port", c.ranks.port, Between(0, 65535), kMayChange,
+              "TCP port that the coordinator listens on, where a firewall has to know it; 0: any free one")}},
       {"store",
        "the tensor store: how far each request has got",
        {Text("path", c.store.path, kMayChange,

@@ -217,7 +217,6 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
     for (const int rank : group.ranks) parts.trainers[static_cast<std::uint32_t>(rank)] = rank == group.ranks[0];
   }
   const auto began = std::chrono::steady_clock::now();
-  std::optional<Dispatch> dispatch;
   const double elapsed_before = start.state.elapsed_seconds;
   std::optional<Dispatch> dispatch;
   if (!alone) {
@@ -326,9 +325,16 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
     if (!start.restart) CreateRunDirectory(directory);
     std::filesystem::create_directories(directory + "/logs");
     if (world.size() > 1) {
+      const RanksConfig& ranks = start.config.ranks;
       const bool one_node = world.local_ranks() == world.size();
-      network = MakeServer(one_node ? "127.0.0.1" : world.host());
-      address = network->address();
+      if (!one_node && ranks.host == "127.0.0.1") {
+        throw UserError(
+            "ranks/host = 127.0.0.1 keeps out the ranks on other nodes; give it the name by which they know " +
+            world.host());
+      }
+      network = MakeServer(ranks.host.empty() ? world.host() : ranks.host, ranks.port);
+      // The machine need not know its own name.
+      address = one_node ? network->AddressAt("127.0.0.1") : network->address();
     }
   }
   directory = world.Broadcast(directory, world.coordinator());
@@ -352,7 +358,7 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
                            {"restart_count", std::to_string(start.state.restarts)}};
   for (const auto& [key, hash] : resources.contents) attributes["hash of " + key] = hash;
   if (world.size() > 1) {
-    const JoinFile join(directory, address, run_id);
+    const JoinFile join(directory, network->address(), run_id);
     return RunCoordinator(start, resources, world, groups, run_id, *network, std::move(state), attributes);
   }
   Worker worker(start.config, resources, world, 0, run_id, nullptr, state);

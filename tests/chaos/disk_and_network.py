@@ -107,28 +107,36 @@ def trace_goes_back(run):
     run.finish(bits=False, ledger=False)
 
 
-def through_proxy(run, disturb, host="127.0.0.1", inside=()):
-    """A job, started by the command `inside`, joins through a proxy at `host`; `disturb` gets the proxy when the job is
-    at work."""
+def wait_until(run, at_work):
+    """10 s at most: a job that joins may find no work any more."""
+    deadline = time.monotonic() + 10
+    while run.working() and time.monotonic() < deadline and not at_work():
+        time.sleep(0.01)
+
+
+def end_with_jobs(run):
+    run.wait()
+    for job in run.jobs:  # a job that is cut off ends by itself, or is a hang
+        try:
+            job.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            run.violations.append("the job that was cut off has not ended 40 s after the run")
+    run.finish()
+
+
+def through_proxy(run, disturb):
+    """A job joins through a proxy; `disturb` gets it when the job is at work."""
     run.start(3)
     run.wait_rows(1)
     address, rest = (run.directory / "join").read_text(encoding="utf-8").strip().split(" ", 1)
-    proxy = Proxy(int(address.rsplit(":", 1)[1]), run.seed, host)
+    proxy = Proxy(int(address.rsplit(":", 1)[1]), run.seed)
     try:
-        run.join(1, where=f"tcp://{host}:{proxy.port} {rest}", inside=inside)
-        deadline = time.monotonic() + 10
-        while run.working() and time.monotonic() < deadline and proxy.bytes < 20000:
-            time.sleep(0.01)
+        run.join(1, where=f"tcp://127.0.0.1:{proxy.port} {rest}")
+        wait_until(run, lambda: proxy.bytes >= 20000)
         disturb(proxy)
-        run.wait()
-        for job in run.jobs:  # a job that is cut off ends by itself, or is a hang
-            try:
-                job.wait(timeout=40)
-            except subprocess.TimeoutExpired:
-                run.violations.append("the job that was cut off has not ended 40 s after the run")
+        end_with_jobs(run)
     finally:
         proxy.close()
-    run.finish()
 
 
 @scenario("P1-short", "the network is cut for 3 s, and comes back")

@@ -11,12 +11,12 @@ import time
 
 
 class Proxy:
-    """From a port of its own at `host` to the port `target` of this machine."""
+    """From a port of its own to the port `target`, both of the loop-back interface."""
 
-    def __init__(self, target, seed, host="127.0.0.1"):
+    def __init__(self, target, seed):
         self.target = target
         self.random = random.Random(seed)
-        self.listener = socket.create_server((host, 0))
+        self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.cut_up = self.cut_down = False  # to the coordinator, and from it
         self.delay, self.rate = 0.0, 0.0  # seconds, bytes a second (0: any)

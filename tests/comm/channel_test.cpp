@@ -228,6 +228,13 @@ class RawConnection {
   bool Send(const std::string& bytes) const {
     return connected_ && send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
+  // Whether the server says anything within a few seconds.
+  bool Hears() const {
+    timeval limit{5, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    char byte = 0;
+    return recv(socket_, &byte, 1, 0) == 1;
+  }
   // Whether the server ends the connection within a few seconds.
   bool Ends() const {
     timeval limit{5, 0};
@@ -459,6 +466,60 @@ TEST(ZmqChannel, NobodyCanAskForAllMemory) {
   EXPECT_TRUE(greedy.Ends());
   const auto client = MakeClient(serving.address(), seconds(20));
   SlowestCall(*client, 1);
+}
+
+TEST(ZmqChannel, WithoutEncryptionNothingGetsThrough) {
+  Serving serving;
+  zmq::context_t context;
+  zmq::socket_t plain(context, zmq::socket_type::dealer);
+  plain.set(zmq::sockopt::linger, 0);
+  plain.connect(serving.address().substr(0, serving.address().find(' ')));
+  for (const std::string part : {"number 1", "let me in"}) {
+    plain.send(zmq::buffer(part), part == "number 1" ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+  std::this_thread::sleep_for(milliseconds(200));
+  const auto client = MakeClient(serving.address(), seconds(20));
+  SlowestCall(*client, 1);
+  EXPECT_EQ(serving.served, 1U);
+}
+
+// ZeroMQ's own thread would wait with all connections until the server looks at the events of these.
+TEST(ZmqChannel, ConnectionsOfAPortScannerHoldUpNobodyWhileTheServerIsBusyElsewhere) {
+  const auto server = MakeServer("127.0.0.1");
+  const std::string address = server->address().substr(0, server->address().find(' '));
+  for (int i = 0; i < 1100; ++i) RawConnection{address};
+  const RawConnection late(address);
+  EXPECT_TRUE(late.Hears()) << "the server's greeting";
+}
+
+TEST(ZmqChannel, AMachineNeedNotKnowTheNameThatOthersKnowItBy) {
+  const auto server = MakeServer("no..name");
+  EXPECT_TRUE(server->address().starts_with("tcp://no..name:"));
+  std::thread worker([&] {
+    const auto client = MakeClient(server->AddressAt("127.0.0.1"), seconds(20));
+    EXPECT_EQ(ToText(client->Call(ToBytes("hello"))), "re: hello");
+  });
+  EXPECT_TRUE(server->ServeOne(Echo, seconds(10)));
+  worker.join();
+  try {
+    MakeClient(server->address(), seconds(20))->Call(ToBytes("hello"));
+    FAIL() << "a reply from nowhere";
+  } catch (const PeerLost& lost) {
+    EXPECT_THAT(lost.what(), testing::HasSubstr("its name is not known on this machine"));
+  }
+}
+
+TEST(ZmqChannel, TheGivenPortIsTakenOrRefused) {
+  std::string address = MakeServer("127.0.0.1")->address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  const auto server = MakeServer("127.0.0.1", port);
+  EXPECT_TRUE(server->address().starts_with("tcp://127.0.0.1:" + std::to_string(port) + " "));
+  try {
+    MakeServer("127.0.0.1", port);
+    FAIL() << "one port twice";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("ranks/port = " + std::to_string(port) + ": nobody"));
+  }
 }
 
 TEST(LocalChannel, ServeOneRunsOneTurn) {

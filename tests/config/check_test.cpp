@@ -184,6 +184,13 @@ TEST(Check, AnAdapterIsTrainedAsOne) {
                     HasSubstr("set lora/rank to its rank")));
 }
 
+TEST(Check, TheCoordinatorsHostIsANameOrAnAddress) {
+  for (const std::string host : {"tcp://node7", "node7:5000", "node 7"}) {
+    EXPECT_THAT(ErrorAfter([&](Config& c) { c.ranks.host = host; }),
+                HasSubstr("ranks/host (default) = '" + host + "' is no"));
+  }
+}
+
 TEST(Check, ParkedRanksAreSpotRanks) {
   Config config;
   config.ranks.parked = 3;

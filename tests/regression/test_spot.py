@@ -5,12 +5,14 @@ A short choice; the matrix is scripts/chaos.sh.
 
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import unittest
 
 import spotlight_run as sr
-from spotlight_run import BINARY, FINISHED, INPUT, RunTest, TINY, rows_written
+from spotlight_run import BINARY, FINISHED, INPUT, RunTest, TINY, USAGE, rows_written
 
 SETTINGS = {
     **TINY,
@@ -97,6 +99,8 @@ class Spot(RunTest):
     def test_joined(self):
         # Nobody explores at the start; a job of two ranks and one of a single process come.
         process = self.start(2)
+        address = (self.directory / "join").read_text(encoding="utf-8")
+        self.assertTrue(address.startswith(f"tcp://{socket.gethostname()}:"), "no address for other machines")
         words = [BINARY, "--join", str(self.directory)]
         launch = [str(sr.SOURCE / "scripts/mpirun.sh"), "-np", "2"]
         jobs = [subprocess.Popen(command, cwd=sr.SOURCE, start_new_session=True) for command in (words, launch + words)]
@@ -105,6 +109,27 @@ class Spot(RunTest):
             self.assertEqual(job.wait(timeout=30), FINISHED)
         self.assertIn("a spot job of 2 rank(s)", result.out)
         self.assertIn("a spot job of 1 rank(s)", result.out)
+
+    def test_joined_with_other_prompts(self):
+        process = self.start(2)
+        elsewhere = self.folder / "elsewhere"
+        for part in ("models/tiny-shapes", "prompts"):
+            shutil.copytree(sr.SOURCE / "inputs" / part, elsewhere / "inputs" / part)
+        prompts = elsewhere / "inputs/prompts/shapes_train.jsonl"
+        lines = prompts.read_text(encoding="utf-8").splitlines(keepends=True)
+        prompts.write_text("".join(lines[1:]), encoding="utf-8")
+        words = [BINARY, "--join", str(self.directory)]
+        job = subprocess.run(words, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False)
+        self.finish(process)
+        self.assertEqual(job.returncode, USAGE, job)
+        self.assertIn("not those of the run: prompts/train (inputs/prompts/shapes_train.jsonl).", job.stderr)
+
+    def test_nobody_answers(self):
+        line = f"tcp://no..name:5000 {'k' * 40} {'0' * 16}"
+        result = sr.run(["--join", line])
+        self.assert_code(USAGE, result)
+        for part in ("nobody listens at tcp://no..name:5000: its name is not known", "ranks/host=NAME_OR_ADDRESS"):
+            self.assertIn(part, result.err)
 
 
 if __name__ == "__main__":
