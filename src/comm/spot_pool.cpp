@@ -55,7 +55,7 @@ SpotPool::SpotPool(World& world, std::chrono::milliseconds detection_time, std::
       mpi_(std::make_unique<Mpi>()),
       liveness_(world, detection_time, late_limit),
       group_(std::make_unique<SpGroup>(world, late_limit)),
-      host_(world.rank() - world.local_index()) {
+      host_(world.first_local_rank()) {
   if (!world.under_mpi()) return;
   // The others must regroup, to find and kill the member that hangs: no other group has noticed it.
   before_giving_up = [this] { Ring(); };
@@ -80,6 +80,17 @@ bool SpotPool::rung() const noexcept {
   return IsRevoked(mpi_->pool);
 }
 
+bool SpotPool::HasLost() const noexcept {
+  int failed = 0;
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  MPI_Group dead = MPI_GROUP_NULL;
+  if (mpi_->pool == MPI_COMM_NULL || MPIX_Comm_get_failed(mpi_->pool, &dead) != MPI_SUCCESS) return false;
+  MPI_Group_size(dead, &failed);
+  MPI_Group_free(&dead);
+#endif
+  return failed > leaving_;
+}
+
 SpotPool::Wishes SpotPool::AnyWants(Wishes own, bool in_batch) {
   liveness_.AtBorder(in_batch);
   group_->limit_ = liveness_.OwnPatience();  // the members work in step
@@ -88,7 +99,7 @@ SpotPool::Wishes SpotPool::AnyWants(Wishes own, bool in_batch) {
   return {(wanted & kRegroup) != 0, (wanted & kDrop) != 0};
 }
 
-Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32_t, 6>& word, const PoolPlanner& plan) {
+Regrouped SpotPool::Regroup(bool stays, bool broken, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan) {
   const PoolMember own{world_.rank(), host_, stays ? 1 : 0, broken ? 1 : 0, word};
   Regrouped result;
   if (mpi_->pool == MPI_COMM_NULL) {
@@ -174,6 +185,7 @@ bool SpotPool::TryPlan(const PoolMember& own, const PoolPlanner& plan, Regrouped
   result.members = stay;
   result.lost = members_ - size;
   members_ = stay;
+  leaving_ = size - stay;
   group_ranks_ = std::move(ranks);
   return true;
 }

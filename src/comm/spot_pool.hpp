@@ -30,7 +30,7 @@ struct PoolMember {
   std::int32_t host = 0;               // world rank of the first rank of the same host
   std::int32_t stays = 1;              // 0: it takes part in this regroup only, and then leaves
   std::int32_t broken = 0;             // 1: a loss has ended what it was doing with its group
-  std::array<std::int32_t, 6> word{};  // what the planner needs to know of it
+  std::array<std::int32_t, 5> word{};  // what the planner needs to know of it
 };
 
 // From all living members, in rank order, the groups: world ranks in the order of their index, each at most once. Must
@@ -65,6 +65,10 @@ class SpotPool {
   // Calls all members to Regroup.
   void Ring() noexcept;
   bool rung() const noexcept;
+  // Whether a member has died since the last regroup, as far as MPI has heard: call rung() before. For who waits: those
+  // that work hear of the death of one of their own group, and the death of one that worked alone is heard by nobody
+  // else.
+  bool HasLost() const noexcept;
   // What a member may want between two batches, or between two steps of one.
   struct Wishes {
     bool regroup = false;  // also who hears the bell
@@ -76,7 +80,7 @@ class SpotPool {
 
   // Collective over the living members; losses are no error. A rank in none of the groups is alone afterwards. Ends the
   // process if the others do not come within the world's limit: it then counts as lost.
-  Regrouped Regroup(bool stays, bool broken, const std::array<std::int32_t, 6>& word, const PoolPlanner& plan);
+  Regrouped Regroup(bool stays, bool broken, const std::array<std::int32_t, 5>& word, const PoolPlanner& plan);
 
  private:
   struct Mpi;
@@ -89,6 +93,7 @@ class SpotPool {
   std::unique_ptr<SpGroup> group_;
   int host_ = 0;
   int members_ = 0;
+  int leaving_ = 0;  // members of the pool that took part in the last regroup to leave: their end is no loss
   std::vector<int> group_ranks_;
 };
 

@@ -181,6 +181,8 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   MPI_CHECK(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_size(node, &local_ranks_));
   MPI_CHECK(MPI_Comm_rank(node, &local_index_));
+  first_local_rank_ = rank_;
+  MPI_CHECK(MPI_Bcast(&first_local_rank_, 1, MPI_INT, 0, node));
   // Two tables, the second one on a page of its own.
   constexpr std::size_t kPage = 4096;
   const std::size_t first = (Liveness::BytesFor(local_ranks_) + kPage - 1) / kPage * kPage;

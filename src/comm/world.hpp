@@ -66,6 +66,8 @@ class World {
   // Ranks on this node, this one included, and this one's place among them: for sharing cores and memory.
   int local_ranks() const { return local_ranks_; }
   int local_index() const { return local_index_; }
+  // World rank of the first one of them: names the node, however ranks are dealt out to nodes.
+  int first_local_rank() const { return first_local_rank_; }
   const std::string& host() const { return host_; }
   // Memory that this node's ranks share, zero at the start, of Liveness::BytesFor(local_ranks()); null where it cannot
   // be had. It has no name and ends with its last user.
@@ -147,6 +149,7 @@ class World {
   int size_ = 1;
   int local_ranks_ = 1;
   int local_index_ = 0;
+  int first_local_rank_ = 0;
   int coordinator_ = 0;
   int trainers_ = 1;
   int trainer_index_ = 0;

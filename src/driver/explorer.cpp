@@ -49,17 +49,11 @@ double LateSeconds(const Config& config) {
   return std::max({12 * config.ranks.detection_time, 60.0, judging});
 }
 
-// How many ranks of a host are to work: as many as did in the first plan, which its members tell each other.
-int ActivePerHost(const std::vector<PoolMember>& pool) {
-  int most = 1;
+// By host, how many ranks work.
+std::map<int, int> ActivePerHost(const std::vector<Member>& members) {
   std::map<int, int> active;
-  for (const PoolMember& member : pool) {
-    most = std::max(most, member.word[4]);
-    if (MemberOf(member).state == MemberState::kActive) ++active[member.host];
-  }
-  if (most > 1) return most;
-  for (const auto& [host, count] : active) most = std::max(most, count);
-  return most;
+  for (const Member& member : members) active[member.host] += member.state == MemberState::kActive ? 1 : 0;
+  return active;
 }
 
 }  // namespace
@@ -152,12 +146,12 @@ bool Explorer::OtherDegreeWanted() {
   };
   std::vector<Member> members = view_.living;
   for (Member& member : members) member.group = member.index = -1;
-  if (sizes(PlanGroups(members, {wanted, heads_, view_.active_per_host})) != sizes(view_.plan)) return true;
+  if (sizes(PlanGroups(members, {wanted, heads_, active_per_host_})) != sizes(view_.plan)) return true;
   view_.degree = wanted;
   return false;
 }
 
-// Looks for the bell often, for a call now and then.
+// Looks for the bell and for losses often, for a call now and then.
 bool Explorer::WaitParked() {
   const Message reply = Decode(
       coordinator_.Call(Encode(Pull{.rank = rank(), .role = Role::kExplorer, .busy_seconds = {}}, run_id_)), run_id_);
@@ -166,7 +160,7 @@ bool Explorer::WaitParked() {
   if (call) own_.state = MemberState::kActive;
   const auto* wait = std::get_if<Wait>(&reply);
   for (std::uint32_t waited = 0; wait != nullptr && waited < wait->milliseconds && !call; ++waited) {
-    call = pool_.rung() || HasNotice();
+    call = pool_.rung() || pool_.HasLost() || HasNotice();
     if (!call) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (call) Regroup(false);
@@ -179,9 +173,9 @@ Explorer::PoolView Explorer::View(const std::vector<PoolMember>& pool) const {
   const auto stays = std::find_if(pool.begin(), pool.end(), [](const PoolMember& m) { return m.stays != 0; });
   const PoolMember& speaker = stays == pool.end() ? pool.front() : *stays;
   view.speaker = speaker.rank;
-  view.degree = speaker.word[5];
-  view.active_per_host = ActivePerHost(pool);
-  view.plan = PlanGroups(view.living, {view.degree, heads_, view.active_per_host});
+  view.degree = speaker.word[4];
+  const std::map<int, int> active = active_per_host_.empty() ? ActivePerHost(view.living) : active_per_host_;
+  view.plan = PlanGroups(view.living, {view.degree, heads_, active});
   return view;
 }
 
@@ -192,15 +186,17 @@ bool Explorer::Regroup(bool batch_broken) {
   if (HasNotice()) own_.state = MemberState::kLeaving;
   const bool led = pool_.group().index() == 0 && own_.group >= 0;
   const int wish = worker_.wanted_degree() > 0 ? worker_.wanted_degree() : view_.degree;
-  const Regrouped result = pool_.Regroup(
-      own_.state != MemberState::kLeaving, batch_broken,
-      {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, view_.active_per_host, wish},
-      [&](const std::vector<PoolMember>& pool) {
-        view_ = View(pool);
-        std::vector<std::vector<int>> groups;
-        for (const PlannedGroup& group : view_.plan.groups) groups.push_back(group.ranks);
-        return groups;
-      });
+  const Regrouped result =
+      pool_.Regroup(own_.state != MemberState::kLeaving, batch_broken,
+                    {static_cast<std::int32_t>(own_.state), own_.group, own_.index, own_.group_size, wish},
+                    [&](const std::vector<PoolMember>& pool) {
+                      view_ = View(pool);
+                      std::vector<std::vector<int>> groups;
+                      for (const PlannedGroup& group : view_.plan.groups) groups.push_back(group.ranks);
+                      return groups;
+                    });
+  // Of the first regroup, which all members end with the same list; not of its tries, which not all get as far in.
+  if (active_per_host_.empty()) active_per_host_ = ActivePerHost(view_.living);
   speaks_ = view_.speaker == world_.rank();
   const std::string names = TakePlace(view_.plan);
   if (led && result.changed) Call(GiveBack{rank(), false});

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,8 @@ class Explorer {
   struct PoolView {
     std::vector<Member> living;
     GroupPlan plan;
-    int speaker = -1;         // first of those that stay
-    int degree = 1;           // of groups that are whole
-    int active_per_host = 0;  // ranks of a host that are to work; 0: no plan yet
+    int speaker = -1;  // first of those that stay
+    int degree = 1;    // of groups that are whole
   };
 
   std::uint32_t rank() const { return first_rank_ + static_cast<std::uint32_t>(world_.rank()); }
@@ -65,6 +65,7 @@ class Explorer {
   int heads_;
   Member own_;                          // this rank in the present plan
   PoolView view_;                       // of the last regroup
+  std::map<int, int> active_per_host_;  // ranks that are to work, as they did at first; empty: before the first regroup
   bool speaks_ = false;                 // the first of those that stay: reports, and rings for another degree
   std::vector<std::uint32_t> members_;  // of this rank's group, numbers in the run
   Worker worker_;

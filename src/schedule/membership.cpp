@@ -39,7 +39,7 @@ struct HostRanks {
   int active = 0;
 };
 
-HostRanks CollectHost(const std::vector<const Member*>& members, const GroupRules& rules) {
+HostRanks CollectHost(const std::vector<const Member*>& members) {
   HostRanks host;
   for (const Member* member : members) {
     if (member->state == MemberState::kParked) host.parked.push_back(member->rank);
@@ -62,14 +62,33 @@ HostRanks CollectHost(const std::vector<const Member*>& members, const GroupRule
         twice == piece.kept.end() && piece.kept.front().first >= 0 && piece.kept.back().first < piece.size,
         "places of group " + std::to_string(number));
   }
-  const std::ptrdiff_t wanted =
-      rules.active_per_host == 0 ? std::ssize(host.parked) : rules.active_per_host - host.active;
+  return host;
+}
+
+// At most `wanted` of the host's parked ranks work from now on.
+void CallUp(HostRanks& host, std::ptrdiff_t wanted) {
   const auto called = host.parked.begin() + std::clamp<std::ptrdiff_t>(wanted, 0, std::ssize(host.parked));
   host.active += static_cast<int>(called - host.parked.begin());
   host.free.insert(host.free.end(), host.parked.begin(), called);
   host.parked.erase(host.parked.begin(), called);
   std::sort(host.free.begin(), host.free.end());
-  return host;
+}
+
+// Each host fills its own empty places first; then whoever is left fills those of other hosts.
+void CallUpParked(std::map<int, HostRanks>& hosts, const std::map<int, int>& active_per_host) {
+  int missing = 0;
+  for (const auto& [number, active] : active_per_host) missing += active;
+  for (auto& [number, host] : hosts) {
+    const auto own = active_per_host.find(number);
+    if (active_per_host.empty()) CallUp(host, std::ssize(host.parked));
+    if (own != active_per_host.end()) CallUp(host, own->second - host.active);
+    missing -= host.active;
+  }
+  for (auto& [number, host] : hosts) {
+    const int before = host.active;
+    CallUp(host, missing);
+    missing -= host.active - before;
+  }
 }
 
 // Ranks for one group of `size`, taken from the pieces and the free ranks. The piece that keeps the most ranks is the
@@ -175,11 +194,10 @@ std::vector<int> GroupSizes(int ranks, int degree, int heads) {
 }
 
 GroupPlan PlanGroups(std::vector<Member> members, const GroupRules& rules) {
-  SPOTLIGHT_REQUIRE(rules.degree >= 1 && rules.heads >= 1 && rules.active_per_host >= 0,
-                    "degree " + std::to_string(rules.degree) + ", " + std::to_string(rules.heads) + " heads, " +
-                        std::to_string(rules.active_per_host) + " ranks a host");
+  SPOTLIGHT_REQUIRE(rules.degree >= 1 && rules.heads >= 1,
+                    "degree " + std::to_string(rules.degree) + ", " + std::to_string(rules.heads) + " heads");
   std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.rank < b.rank; });
-  std::map<int, std::vector<const Member*>> hosts;
+  std::map<int, std::vector<const Member*>> members_of_host;
   std::map<int, int> host_of_group;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Member& member = members[i];
@@ -188,12 +206,14 @@ GroupPlan PlanGroups(std::vector<Member> members, const GroupRules& rules) {
       const int host = host_of_group.try_emplace(member.group, member.host).first->second;
       SPOTLIGHT_REQUIRE(host == member.host, "group " + std::to_string(member.group) + " spans hosts");
     }
-    hosts[member.host].push_back(&member);
+    members_of_host[member.host].push_back(&member);
   }
+  std::map<int, HostRanks> hosts;
+  for (const auto& [number, here] : members_of_host) hosts[number] = CollectHost(here);
+  CallUpParked(hosts, rules.active_per_host);
   GroupPlan plan;
   std::set<int> numbers;
-  for (const auto& [number, here] : hosts) {
-    HostRanks host = CollectHost(here, rules);
+  for (auto& [number, host] : hosts) {
     for (PlannedGroup& group : PlanHost(host, rules)) {
       group.host = number;
       if (group.number >= 0) numbers.insert(group.number);

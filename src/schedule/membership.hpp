@@ -1,9 +1,10 @@
 // Which ranks of a pool share their passes: the plan of the sequence-parallel groups, after any change.
 //
-// Pure and deterministic: all ranks compute it from the same list and find the same plan. Groups never span hosts. On
-// each host parked ranks first replace those that are missing; then groups of the wanted degree whose members are all
-// there stay as they are, and the other ranks are divided into the largest allowed degrees. A group that lost members
-// gets its empty places filled, the others of it stay in theirs. Nobody active is left out: degree 1 is always allowed.
+// Pure and deterministic: all ranks compute it from the same list and find the same plan. Groups never span hosts.
+// Parked ranks first replace those that are missing on their host, and then, as long as any are missing at all, work in
+// groups of their own host; then, on each host, groups of the wanted degree whose members are all there stay as they
+// are, and the other ranks are divided into the largest allowed degrees. A group that lost members gets its empty
+// places filled, the others of it stay in theirs. Nobody active is left out: degree 1 is always allowed.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,9 @@ struct GroupPlan {
 };
 
 struct GroupRules {
-  int degree = 1;           // wanted, >= 1
-  int heads = 1;            // degrees are divisors of it
-  int active_per_host = 0;  // parked ranks are called up while a host has fewer; 0: all of them
+  int degree = 1;                      // wanted, >= 1
+  int heads = 1;                       // degrees are divisors of it
+  std::map<int, int> active_per_host;  // by host, ranks that are to work; empty: all
 };
 
 // SPOTLIGHT_REQUIRE: a rank twice; two in one place of a group; a previous group on two hosts; rules < 1.

@@ -1,8 +1,10 @@
 """Scenarios in which spot ranks die, stop, hang, are warned, or fail, in all places of their work."""
 
+import re
 import signal
 import time
 
+from disk_and_network import wait_until
 from scenario import scenario
 
 RANKS = 10  # coordinator, trainer, 8 explorers
@@ -143,6 +145,27 @@ def odd_survivors(run):
 @scenario("parked", "parked ranks take the places of the lost", {"ranks/parked": 4})
 def parked(run):
     killed(run)
+
+
+ALONE = {"ranks/parked": 4, "ranks/explorer_sp": 1, "run/iterations": 40}
+
+
+@scenario("parked-alone", "parked ranks take the place of one that worked alone, whose group has nobody else", ALONE)
+def parked_alone(run):
+    run.start(RANKS)
+    run.wait_rows(1)
+    if run.working():
+        run.kill([process for process in run.explorers() if process.rank == RANKS - 5])
+        wait_until(run, lambda: works(run, RANKS - 4))
+        run.check(not run.working() or works(run, RANKS - 4), "the first parked rank does not work")
+    run.wait()
+    run.finish()
+
+
+def works(run, rank):
+    """Whether it is in a group by the newest plan in the log."""
+    plans = re.findall(r"groups ([\d |]+);", run.log_text())
+    return bool(plans) and str(rank) in plans[-1].split()
 
 
 def add_place(name, what, rule, short=False):

@@ -1,8 +1,10 @@
 // What the ranks do in the tests of SpotPool, see ranks.cpp: groups of two exchange in a loop while members die in a
-// step, in every place of a regroup, stop, leave, and come out of the reserve. The coordinator only waits for the end:
-// the loss of an explorer must not touch it.
+// step, in every place of a regroup, stop, leave, and come out of the reserve; and members of groups of one, whose
+// death only those in the reserve look for. The coordinator only waits for the end: the loss of an explorer must not
+// touch it.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -46,6 +48,13 @@ std::vector<std::vector<int>> Pairs(const std::vector<PoolMember>& members) {
   return groups;
 }
 
+// The first two members, each alone: the others are parked until one of these is missing.
+std::vector<std::vector<int>> TwoAlone(const std::vector<PoolMember>& members) {
+  std::vector<std::vector<int>> groups;
+  for (std::size_t i = 0; i < 2 && i < members.size(); ++i) groups.push_back({members[i].rank});
+  return groups;
+}
+
 struct Story {
   int death_in_step = 0;  // percent
   int death_in_regroup = 0;
@@ -54,6 +63,7 @@ struct Story {
   bool stop_one = false;      // rank 2 stops itself
   bool hang_one = false;      // rank 2 goes on beating but does nothing any more
   bool slow_one = false;      // a long step of rank 2 is longer than the late limit, as a shorter one has announced
+  bool alone = false;         // rank 2, in a group of its own, dies, and the first of the parked third takes its place
   milliseconds length = milliseconds(2500);
 };
 
@@ -64,12 +74,19 @@ int Explore(World& world, const Story& story) {
   failpoint_hook = MayDie;
   const Clock::time_point start = Clock::now();
   std::int32_t state = kActive;
-  if (story.parked_third && 3 * world.rank() >= 2 * world.size()) state = kParked;
+  if ((story.parked_third || story.alone) && 3 * world.rank() >= 2 * world.size()) state = kParked;
   int regroups = 0;
   bool slept = false;
   const auto regroup = [&] {
     death_percent = regroups == 0 ? 0 : story.death_in_regroup;
-    pool.Regroup(state != kLeaving, false, {state}, Pairs);
+    pool.Regroup(state != kLeaving, false, {state}, [&](const std::vector<PoolMember>& members) {
+      const std::vector<std::vector<int>> groups = story.alone ? TwoAlone(members) : Pairs(members);
+      const bool works = std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+        return std::find(group.begin(), group.end(), world.rank()) != group.end();
+      });
+      if (works) state = kActive;
+      return groups;
+    });
     death_percent = 0;
     ++regroups;
     if (state == kLeaving) world.Leave(kExitFinished);
@@ -77,15 +94,18 @@ int Explore(World& world, const Story& story) {
   regroup();
   for (int step = 0; Clock::now() - start < story.length;) {
     try {
-      const bool wakes = state == kParked && Clock::now() - start > story.length / 2;
+      const bool late = Clock::now() - start > story.length / 2;
+      EXPECT(!story.alone || world.rank() != 4 || !late || state == kActive);
+      const bool wakes = state == kParked && !story.alone && late;
       if (wakes) state = kActive;
       if (state == kActive && static_cast<int>(generator() % 1000) < story.leave) state = kLeaving;
-      const bool wants = wakes || state == kLeaving;
+      const bool wants = wakes || state == kLeaving || (state == kParked && pool.HasLost());
       if (state == kParked) std::this_thread::sleep_for(milliseconds(2));
       if (pool.AnyWants({.regroup = wants}, step % 4 != 0).regroup) {
         regroup();
         continue;
       }
+      if (story.alone && world.rank() == 2 && step == 20) std::raise(SIGKILL);
       if (story.stop_one && world.rank() == 2 && step == 20) std::raise(SIGSTOP);
       while (story.hang_one && world.rank() == 2 && step == 20) std::this_thread::sleep_for(milliseconds(1));
       if (story.slow_one && world.rank() == 2 && step == 10) std::this_thread::sleep_for(milliseconds(1000));
@@ -134,7 +154,14 @@ int LivingRanks() {
 
 int Play(World& world, const Story& story) {
   world.AssignRoles(1);
-  if (world.role() == Role::kExplorer) return Explore(world, story);
+  if (world.role() == Role::kExplorer) {
+    try {
+      return Explore(world, story);
+    } catch (const std::exception& error) {  // its code must stand, not the coordinator's
+      std::fprintf(stderr, "%s\n", error.what());
+      world.LeaveAfterLoss(kExitInternal);
+    }
+  }
   const Clock::time_point start = Clock::now();
   std::this_thread::sleep_for(story.length);
   if (world.role() == Role::kTrainer) world.Leave(kExitFinished);
@@ -153,6 +180,7 @@ int PoolDeaths(World& world) { return Play(world, {.death_in_step = 1}); }
 int PoolDeathsInRegroup(World& world) { return Play(world, {.death_in_step = 1, .death_in_regroup = 4}); }
 int PoolLeaves(World& world) { return Play(world, {.leave = 5}); }
 int PoolParked(World& world) { return Play(world, {.death_in_step = 1, .parked_third = true}); }
+int PoolAlone(World& world) { return Play(world, {.alone = true, .length = milliseconds(3000)}); }
 int PoolStopped(World& world) { return Play(world, {.stop_one = true}); }
 int PoolSlow(World& world) { return Play(world, {.slow_one = true, .length = milliseconds(5000)}); }
 int PoolHangs(World& world) { return Play(world, {.hang_one = true, .length = milliseconds(10000)}); }
@@ -163,6 +191,7 @@ std::map<std::string, Scenario> PoolScenarios() {
   return {{"pool_steps", PoolSteps},   {"pool_deaths", PoolDeaths}, {"pool_deaths_in_regroup", PoolDeathsInRegroup},
           {"pool_leaves", PoolLeaves}, {"pool_parked", PoolParked}, {"pool_stopped", PoolStopped},
           {"pool_hangs", PoolHangs},   {"pool_slow", PoolSlow}};
+          {"pool_alone", PoolAlone},   {"pool_hangs", PoolHangs}};
 }
 
 }  // namespace spotlight

@@ -89,7 +89,7 @@ TEST(Membership, AStandbyTakesTheEmptyPlaceAndNobodyElseMoves) {
   Pool pool = FullPool(1, 8);
   pool.Add(8, 0, MemberState::kParked);
   pool.Add(9, 1, MemberState::kParked);
-  const GroupRules rules = {.degree = 4, .heads = 24, .active_per_host = 8};
+  const GroupRules rules = {.degree = 4, .heads = 24, .active_per_host = {{0, 8}, {1, 1}}};
   EXPECT_THAT(pool.Plan(rules).parked, ElementsAre(8));
   pool.Remove(5);
   const GroupPlan plan = pool.Plan(rules);
@@ -99,10 +99,36 @@ TEST(Membership, AStandbyTakesTheEmptyPlaceAndNobodyElseMoves) {
   EXPECT_THAT(plan.parked, IsEmpty());
 }
 
+TEST(Membership, WhoIsParkedWaitsForALossOnItsOwnHostOrElsewhere) {
+  Pool pool = FullPool(1, 6);
+  for (const int rank : {6, 7}) pool.Add(rank, 1);
+  for (const int rank : {8, 9}) pool.Add(rank, 1, MemberState::kParked);
+  const GroupRules rules = {.degree = 2, .heads = 24, .active_per_host = {{0, 6}, {1, 2}}};
+  EXPECT_THAT(pool.Plan(rules).parked, ElementsAre(8, 9)) << "the other host has more ranks, and nobody is missing";
+  pool.Remove(6);
+  GroupPlan plan = pool.Plan(rules);
+  EXPECT_THAT(Ranks(plan), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4, 5), ElementsAre(8, 7)));
+  EXPECT_THAT(plan.parked, ElementsAre(9));
+  pool.Remove(0);
+  plan = pool.Plan(rules);
+  EXPECT_THAT(Sizes(plan), ElementsAre(2, 2, 2, 1, 1));
+  EXPECT_THAT(plan.parked, IsEmpty());
+}
+
+TEST(Membership, AHostThatIsLostWholeIsMissed) {
+  Pool pool = FullPool(2, 2);
+  for (const int rank : {4, 5, 6}) pool.Add(rank, 2, MemberState::kParked);
+  const GroupRules rules = {.degree = 1, .heads = 4, .active_per_host = {{0, 2}, {1, 2}, {2, 0}}};
+  EXPECT_THAT(pool.Plan(rules).parked, ElementsAre(4, 5, 6));
+  pool.Remove(2);
+  pool.Remove(3);
+  EXPECT_THAT(pool.Plan(rules).parked, ElementsAre(6));
+}
+
 TEST(Membership, TheFirstRankOfAGroupIsReplacedToo) {
   Pool pool = FullPool(1, 4);
   pool.Add(4, 0, MemberState::kParked);
-  const GroupRules rules = {.degree = 4, .heads = 4, .active_per_host = 4};
+  const GroupRules rules = {.degree = 4, .heads = 4, .active_per_host = {{0, 4}}};
   pool.Plan(rules);
   pool.Remove(0);
   EXPECT_THAT(Ranks(pool.Plan(rules)), ElementsAre(ElementsAre(4, 1, 2, 3)));
@@ -180,10 +206,12 @@ TEST(Membership, RandomChangesKeepTheRules) {
     std::mt19937 random(seed);
     const auto pick = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
     constexpr std::array<int, 4> kHeads = {1, 4, 16, 24};
-    GroupRules rules = {.degree = 1 + pick(8),
-                        .heads = kHeads[static_cast<std::size_t>(pick(4))],
-                        .active_per_host = pick(3) == 0 ? 0 : 4 + pick(5)};
+    GroupRules rules = {
+        .degree = 1 + pick(8), .heads = kHeads[static_cast<std::size_t>(pick(4))], .active_per_host = {}};
     const int hosts = 1 + pick(3);
+    const bool all = pick(3) == 0;
+    int wanted = 0;  // on all hosts
+    for (int host = 0; host < hosts && !all; ++host) wanted += rules.active_per_host[host] = pick(9);
     Pool pool;
     int next_rank = 0;
     std::vector<PlannedGroup> before;
@@ -204,6 +232,7 @@ TEST(Membership, RandomChangesKeepTheRules) {
 
       std::map<int, const Member*> by_rank;
       std::map<int, int> active, grouped;
+      int working = 0;
       for (const Member& member : members) {
         by_rank[member.rank] = &member;
         active[member.host] += member.state == MemberState::kActive ? 1 : 0;
@@ -221,6 +250,7 @@ TEST(Membership, RandomChangesKeepTheRules) {
           ASSERT_EQ(by_rank.at(rank)->host, group.host);
           ASSERT_NE(by_rank.at(rank)->state, MemberState::kLeaving);
           ++grouped[group.host];
+          ++working;
         }
         const bool was = std::any_of(before.begin(), before.end(), [&](const PlannedGroup& old) {
           return old.number == group.number && old.ranks == group.ranks;
@@ -231,13 +261,14 @@ TEST(Membership, RandomChangesKeepTheRules) {
         ASSERT_TRUE(member.state != MemberState::kActive || placed.contains(member.rank));
         const bool parked = std::count(plan.parked.begin(), plan.parked.end(), member.rank) > 0;
         ASSERT_EQ(parked, member.state == MemberState::kParked && !placed.contains(member.rank));
-        const bool enough = rules.active_per_host > 0 && grouped[member.host] >= rules.active_per_host;
+        const bool enough = !all && grouped[member.host] >= rules.active_per_host.at(member.host) && working >= wanted;
         ASSERT_TRUE(!parked || enough);
       }
       for (auto& [host, of_host] : sizes) {
         std::sort(of_host.rbegin(), of_host.rend());
         ASSERT_EQ(of_host, GroupSizes(grouped[host], rules.degree, rules.heads));
-        ASSERT_TRUE(rules.active_per_host == 0 || grouped[host] <= std::max(rules.active_per_host, active[host]));
+        ASSERT_TRUE(all || grouped[host] <= std::max(rules.active_per_host.at(host), active[host]) ||
+                    working <= wanted);
       }
       // A whole group of the wanted degree is not touched.
       for (const PlannedGroup& old : before) {
