@@ -47,7 +47,6 @@ void StartComputing(Config& config, const World& world) {
 }
 
 void UseWindows(const Config& config, World& world) {
-  constexpr std::size_t kSlotBytes = std::size_t{8} << 20;
   const bool groups = config.ranks.trainer_sp > 1 || config.ranks.explorer_sp > 1;
   if (!groups || config.device.backend == DeviceConfig::Backend::kKokkos ||
       config.device.ipc == DeviceConfig::Ipc::kOff) {
@@ -65,7 +64,7 @@ void UseWindows(const Config& config, World& world) {
     reason = error.what();
   }
   try {
-    world.UseWindows(std::move(memory), kSlotBytes);
+    world.UseWindows(std::move(memory), kWindowSlotBytes);
   } catch (const UserError& error) {
     reason = error.what();
   }

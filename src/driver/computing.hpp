@@ -2,11 +2,16 @@
 // activations.
 #pragma once
 
+#include <cstddef>
+
 #include "comm/trainer_group.hpp"
 #include "comm/world.hpp"
 #include "config/config.hpp"
 
 namespace spotlight {
+
+// Of a slot of the windows that groups on GPUs of one node exchange through (comm/peer_windows.hpp).
+inline constexpr std::size_t kWindowSlotBytes = std::size_t{8} << 20;
 
 // Once per process, before anything of kernels/ is used; StopKernels ends it. model/activations = auto becomes what the
 // back end takes, so that what is recorded, sent to ranks that join, and resumed names it; ranks whose back ends differ

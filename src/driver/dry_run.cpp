@@ -85,7 +85,7 @@ PassSizes SizesOf(const Config& config, const Resources& resources) {
 void PrintFit(const Config& config, const DitLayout& layout, const PassSizes& sizes, Role role) {
   const MemoryEstimate memory = EstimateMemory(config, layout, sizes.text_tokens, sizes.sigmas, role);
   LogLine(fmt::format("  {:<12} {:.1f} GiB on the device, {:.1f} GiB in the host's memory", RoleName(role),
-                      memory.device() / kGiB, (memory.total() - memory.device()) / kGiB));
+                      memory.device() / kGiB, memory.beside_device() / kGiB));
   for (const DeviceKind& kind : kDeviceKinds) {
     std::string verdict = fmt::format("fits, {:.1f} GiB to spare", (kind.bytes - memory.device()) / kGiB);
     if (memory.device() > kind.bytes) {
@@ -123,7 +123,8 @@ void PrintMemory(const Config& config, const DitLayout& layout, const PassSizes&
 // config: with the activations that a GPU would have.
 void PrintDevices(const Config& config, const DitLayout& layout, const PassSizes& sizes) {
   LogLine(fmt::format(
-      "a rank with a device keeps weights, optimizer state and activations ({}) there; texts of {} tokens{}:",
+      "a rank with a device keeps weights, optimizer state, activations ({}) and what it exchanges there; texts of {} "
+      "tokens{}:",
       config.model.ActivationType() == ElementType::kBf16 ? "bf16" : "fp32", sizes.text_tokens,
       sizes.assumed ? " are assumed" : ""));
   for (const Role role : {Role::kTrainer, Role::kExplorer}) PrintFit(config, layout, sizes, role);

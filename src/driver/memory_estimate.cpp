@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "driver/computing.hpp"
+#include "train/shard_collectives.hpp"
+
 namespace spotlight {
 namespace {
 
@@ -41,6 +44,9 @@ constexpr Units kGroupBackward = {1 + 5 + 2 * 5 - 2 * 3, 0};
 constexpr Units kWholeBackwardOwn = {1 - 2 * 3, 0};
 constexpr Units kWholeBackwardAll = {8 + 2 * 5 + 3 + 3 + 1 + 2, 1};
 
+// A window has two slots for each rank of the node, of which this many are assumed.
+constexpr double kNodeRanks = 8;
+
 double PartBytes(const PartLayout& part, double bytes_of_matrix) {
   return 4.0 * static_cast<double>(part.vectors) + bytes_of_matrix * static_cast<double>(part.matrices);
 }
@@ -59,6 +65,23 @@ double OneOfEachKind(const DitLayout& layout, double bytes_of_matrix) {
     bytes += PartBytes(layout.parts()[static_cast<std::size_t>(part)], bytes_of_matrix);
   }
   return bytes;
+}
+
+// What exchanges by CUDA IPC and NCCL keep on the device. NCCL's own memory, which depends on the machine, comes on
+// top.
+double ExchangeBytes(const Config& config, const DitLayout& layout, Role role, double degree) {
+  double bytes = 0;
+  if (degree > 1 && config.device.ipc != DeviceConfig::Ipc::kOff) bytes += kNodeRanks * 2 * kWindowSlotBytes;
+  if (role != Role::kTrainer || config.ranks.trainers == 1 || config.device.nccl == DeviceConfig::Nccl::kOff) {
+    return bytes;
+  }
+  Index largest = 0;  // of the ranges that are summed and gathered
+  for (const PartLayout& part : layout.parts()) {
+    largest = std::max(largest, layout.lora().rank > 0 ? part.adapter : std::max(part.vectors, part.matrices));
+  }
+  // Pieces of two rounds of a sum, each of all trainers; a range of the state, which goes to the host.
+  const double whole = 4.0 * static_cast<double>(largest);
+  return bytes + std::min(2 * whole, static_cast<double>(ShardCollectives::kScratch)) + whole;
 }
 
 }  // namespace
@@ -141,6 +164,7 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
       memory.activations += 123 * kMiB + 4.0 * config.sampler.height * config.sampler.width * 144;
     }
   }
+  memory.exchange = ExchangeBytes(config, layout, role, degree);
   if (coordinates) {
     const double published = trained * (config.train.ema_decay > 0 ? 4 : 2);
     // The trainers' result is put together; a piece of it that comes in, and one that goes out, in three forms each.

@@ -20,9 +20,11 @@ struct MemoryEstimate {
   double control = 0;      // messages; coordinator: published weights, the iteration's samples
   double program = 0;      // code and libraries, measured
   double total() const { return weights + optimizer + activations + control + program; }
-  // What has to be on the device, if the rank has one: the rest stays in the host's memory.
-  double device() const { return weights + optimizer_on_device + activations; }
+  // What has to be on the device, if the rank has one, and what stays in the host's memory.
+  double device() const { return weights + optimizer_on_device + activations + exchange; }
+  double beside_device() const { return total() - weights - optimizer_on_device - activations; }
   double optimizer_on_device = 0;  // without the copies that a checkpoint makes
+  double exchange = 0;             // only on a device: windows of a node's ranks, pieces of the trainers' sums
 };
 
 // text_tokens: of the longest prompt. sigmas: rows of the modulation table.

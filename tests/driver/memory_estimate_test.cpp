@@ -78,6 +78,27 @@ TEST_F(QwenImage, AdaptersOptimizerIsSharedOut) {
   EXPECT_EQ(Estimate(Role::kExplorer).optimizer, 0);
 }
 
+TEST_F(QwenImage, ExchangesNeedMemoryOfTheDevice) {
+  constexpr double kSlot = 8 * 1024 * 1024.0, kWindow = 8 * 2 * kSlot;  // for 8 ranks of a node
+  const double block = 4 * kAdapter / 60;
+  const MemoryEstimate trainer = Estimate(Role::kTrainer);
+  EXPECT_DOUBLE_EQ(trainer.exchange, 3 * block);  // two rounds of a sum, and a gathered block
+  EXPECT_EQ(Estimate(Role::kExplorer).exchange, 0);
+  config_.device.nccl = DeviceConfig::Nccl::kOff;
+  EXPECT_EQ(Estimate(Role::kTrainer).exchange, 0);
+  EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).device(), trainer.device() - 3 * block);
+  EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).total(), trainer.total()) << "through the host without a device";
+  config_.ranks.explorer_sp = 2;
+  EXPECT_EQ(Estimate(Role::kTrainer).exchange, 0);
+  EXPECT_DOUBLE_EQ(Estimate(Role::kExplorer).exchange, kWindow);
+  config_.device.ipc = DeviceConfig::Ipc::kOff;
+  EXPECT_EQ(Estimate(Role::kExplorer).exchange, 0);
+  config_.device.nccl = DeviceConfig::Nccl::kAuto;
+  config_.lora = {};
+  const double matrices = 4 * 12 * 2 * 3072.0 * 3072;  // of a block; the sum goes in pieces of 128 MiB
+  EXPECT_DOUBLE_EQ(Estimate(Role::kTrainer).exchange, 16 * kSlot + matrices);
+}
+
 TEST_F(QwenImage, AllWeightsTrained) {
   config_.lora = {};
   const double vectors = kStemVectors + kTime - (256.0 + 3072 + 2 * 3072) * 3072 + 60 * (kBlockVectors + 12.0 * 3072);
