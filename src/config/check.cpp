@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -45,6 +46,15 @@ void CheckWindow(const Config& config) {
   }
 }
 
+// CPS' angle is noise_level times 90 degrees.
+void CheckNoise(const Config& config) {
+  const SamplerConfig& sampler = config.sampler;
+  if (sampler.noise != SamplerConfig::Noise::kCps || sampler.noise_level <= 1) return;
+  throw UserError(fmt::format(
+      "{} = {} is too much for {} = cps, which takes 0 < noise_level <= 1: at 1 all of the predicted noise is fresh",
+      Key(config, "sampler/noise_level"), sampler.noise_level, Key(config, "sampler/noise")));
+}
+
 void CheckSchedule(const Config& config, const std::string& name, int steps) {
   if (config.sampler.schedule == SamplerConfig::Schedule::kQwen && steps < 2) {
     throw UserError(fmt::format(
@@ -56,14 +66,15 @@ void CheckSchedule(const Config& config, const std::string& name, int steps) {
 void CheckBatches(const Config& config) {
   const std::int64_t samples = std::int64_t{config.group.prompts} * config.group.images;
   const std::int64_t pairs = samples * config.sampler.window_size;
-  const std::int64_t parts = std::int64_t{config.train.updates} * config.ranks.trainers;
+  const int groups = std::max(1, config.ranks.trainers / config.ranks.trainer_sp);  // that share a pass
+  const std::int64_t parts = std::int64_t{config.train.updates} * groups;
   if (parts > pairs) {
     throw UserError(fmt::format(
-        "{} = {} times {} = {} asks for {} parts of an iteration, but {} = {} x {} = {} x {} = {} gives only {} "
-        "(sample, step) pairs; take fewer updates or more images",
-        Key(config, "train/updates"), config.train.updates, Key(config, "ranks/trainers"), config.ranks.trainers, parts,
-        Key(config, "group/prompts"), config.group.prompts, Key(config, "group/images"), config.group.images,
-        Key(config, "sampler/window_size"), config.sampler.window_size, pairs));
+        "{} = {} times {} groups of {} = {} trainers asks for {} parts of an iteration, but {} = {} x {} = {} x {} = "
+        "{} gives only {} (sample, step) pairs; take fewer updates or more images",
+        Key(config, "train/updates"), config.train.updates, groups, Key(config, "ranks/trainer_sp"),
+        config.ranks.trainer_sp, parts, Key(config, "group/prompts"), config.group.prompts, Key(config, "group/images"),
+        config.group.images, Key(config, "sampler/window_size"), config.sampler.window_size, pairs));
   }
 }
 
@@ -155,6 +166,7 @@ void CheckConfig(const Config& config) {
   CheckSchedule(config, "sampler/steps", config.sampler.steps);
   CheckSchedule(config, "eval/steps", config.eval.steps);
   CheckWindow(config);
+  CheckNoise(config);
   CheckBatches(config);
   CheckExploration(config);
   CheckSharing(config);

@@ -204,7 +204,11 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   if (!NeedsInput(line.mode)) return line;
   if (!line.input.empty()) {
     RequireInputFile(line.input);
-  } else if (line.restart.empty() && (line.replay.empty() || line.mode != CommandLine::Mode::kRun)) {
+  } else if (line.mode != CommandLine::Mode::kRun && !(line.restart.empty() && line.replay.empty())) {
+    throw UserError(
+        "command line: --check and --dry-run take an input file; of a run that is to go on that is "
+        "DIR/input.resolved.ini");
+  } else if (line.restart.empty() && line.replay.empty()) {
     throw UserError(fmt::format("command line: there is no input file\n{}", kUsage));
   }
   return line;

@@ -28,9 +28,19 @@ Field* FindField(std::vector<Section>& sections, const std::string& section_name
   return nullptr;
 }
 
+// What makes a note unfit for a line of an input file, which the run's record is; "" if nothing does.
+std::string WrongNote(const IniEntry& note) {
+  const bool plain_key = note.key.find_first_of("\n\r\t") == std::string::npos && note.key.find_first_of("[#;") != 0;
+  if (!plain_key) return "the key is to be one word that does not begin with [, # or ;";
+  return note.value.find('\n') == std::string::npos ? "" : "the text is to be one line";
+}
+
 // Sets one key or note; `place` is what messages name and `config` remembers.
 void SetEntry(Config& config, std::vector<Section>& sections, const IniEntry& entry, const std::string& place) {
   if (entry.section == "notes") {
+    if (const std::string wrong = WrongNote(entry); !wrong.empty()) {
+      throw UserError(fmt::format("{}: notes/{} = {}: {}", place, entry.key, entry.value, wrong));
+    }
     config.notes[entry.key] = entry.value;
     return;
   }
@@ -48,20 +58,30 @@ void SetEntry(Config& config, std::vector<Section>& sections, const IniEntry& en
   config.sources[name] = place;
 }
 
-// input.hpp's rule for paths; `base` is the folder above the input file's.
-void ResolvePaths(std::vector<Section>& sections, const std::filesystem::path& base) {
+// What input.hpp's rule makes of a relative path that is not in the working directory. `folder`: the input file's.
+std::string ResolvedPath(const std::filesystem::path& path, const std::filesystem::path& folder) {
   std::error_code ignored;  // what cannot be looked at is reported by whoever opens it
+  const std::filesystem::path above[] = {folder.parent_path(), folder.parent_path().parent_path()};
+  for (const std::filesystem::path& base : above) {
+    const std::filesystem::path candidate = (base / path).lexically_normal();
+    if (std::filesystem::exists(candidate, ignored)) return candidate.string();
+  }
+  // Of a file that is nowhere the message shall name the folder that exists, and look for a near name there.
+  if (!path.has_parent_path() || std::filesystem::exists(path.parent_path(), ignored)) return path.string();
+  for (const std::filesystem::path& base : above) {
+    const std::filesystem::path candidate = (base / path).lexically_normal();
+    if (std::filesystem::exists(candidate.parent_path(), ignored)) return candidate.string();
+  }
+  return path.string();
+}
+
+void ResolvePaths(std::vector<Section>& sections, const std::filesystem::path& folder) {
+  std::error_code ignored;
   for (Section& section : sections) {
     for (Field& field : section.fields) {
       const std::filesystem::path path = field.get();
       if (!field.is_path || path.empty() || path.is_absolute() || std::filesystem::exists(path, ignored)) continue;
-      const std::filesystem::path candidate = (base / path).lexically_normal();
-      // Of a file that is in neither place the message shall name the folder that exists, and look for a near name
-      // there.
-      const std::filesystem::path folder = path.parent_path();
-      const bool only_folder = !folder.empty() && !std::filesystem::exists(folder, ignored) &&
-                               std::filesystem::exists(candidate.parent_path(), ignored);
-      if (only_folder || std::filesystem::exists(candidate, ignored)) field.set(candidate.string());
+      field.set(ResolvedPath(path, folder));
     }
   }
 }
@@ -86,7 +106,7 @@ Config ReadInputText(const std::string& text, const std::string& name, const std
     const Override parsed = ParseOverride(text_override);
     SetEntry(config, sections, {parsed.section, parsed.key, parsed.value, 0}, kCommandLine);
   }
-  ResolvePaths(sections, std::filesystem::absolute(name).parent_path().parent_path());
+  ResolvePaths(sections, std::filesystem::absolute(name).parent_path());
   return config;
 }
 

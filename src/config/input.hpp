@@ -5,9 +5,9 @@
 // opened again; a key may be given once. [notes] holds any keys: free text, kept in the dump and otherwise ignored.
 //
 // A key that names files to be read (model/path, prompts/train, prompts/eval, reward/detector) is relative to the
-// working directory or, if nothing is there, to the folder above the input file's: inputs/geneval.ini names
-// inputs/models/..., and works from anywhere. What is found by the second rule replaces the value, and so does what is
-// in neither place if the second one at least has its folder.
+// working directory or, if nothing is there, to the folder above the input file's, or to the one above that:
+// inputs/geneval.ini and inputs/baselines/critical.ini name inputs/models/..., and work from anywhere. What is found
+// there replaces the value, and so does what is nowhere, if its folder is there.
 #pragma once
 
 #include <string>

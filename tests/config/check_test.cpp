@@ -53,6 +53,17 @@ TEST(Check, WindowLeavesOutTheLastStepUnlessCps) {
               AllOf(HasSubstr("sampler/window_first (default) = 1"), HasSubstr("sampler/window_last (default) = 0")));
 }
 
+TEST(Check, CpsNoiseIsAShareOfARightAngle) {
+  Config config = Possible();
+  config.sampler.noise_level = 1.2;
+  EXPECT_NO_THROW(CheckConfig(config));
+  config.sampler.noise = SamplerConfig::Noise::kCps;
+  EXPECT_THAT(UserErrorOf([&] { CheckConfig(config); }),
+              AllOf(HasSubstr("sampler/noise_level (default) = 1.2"), HasSubstr("0 < noise_level <= 1")));
+  config.sampler.noise_level = 1;
+  EXPECT_NO_THROW(CheckConfig(config));
+}
+
 TEST(Check, QwenScheduleNeedsTwoSteps) {
   EXPECT_THAT(ErrorAfter([](Config& c) {
                 c.sampler.schedule = SamplerConfig::Schedule::kQwen;
@@ -83,6 +94,9 @@ TEST(Check, UpdatesAreFilled) {
                 c.ranks.trainers = 2;
               }),
               HasSubstr("asks for 8 parts"));
+  config.train.updates = 4;
+  config.ranks.trainers = config.ranks.trainer_sp = 2;  // who share each pass
+  EXPECT_NO_THROW(CheckConfig(config));
 }
 
 TEST(Check, SizesAreNotCutTo32Bits) {

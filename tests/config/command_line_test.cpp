@@ -129,6 +129,8 @@ TEST_F(CommandLineTest, UsageErrors) {
   EXPECT_EQ(std::count(usage.begin(), usage.end(), '\n'), 7) << "eight lines";
   const char* input = input_.c_str();
   EXPECT_THAT(ErrorOf({"--check"}), HasSubstr("there is no input file\nusage:"));
+  EXPECT_THAT(ErrorOf({"-r", "latest", "--check"}), HasSubstr("take an input file"));
+  EXPECT_THAT(ErrorOf({"-r", "latest", "--dry-run"}), HasSubstr("DIR/input.resolved.ini"));
   EXPECT_THAT(ErrorOf({input, "--dryrun"}), AllOf(HasSubstr("unknown option --dryrun"), HasSubstr("mean --dry-run?")));
   EXPECT_THAT(ErrorOf({input, "--restrat=latest"}), HasSubstr("did you mean --restart?"));
   EXPECT_THAT(ErrorOf({input, "--check", "--dry-run"}), HasSubstr("--check and --dry-run exclude each other"));

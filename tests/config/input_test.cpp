@@ -61,6 +61,13 @@ TEST(Input, KeepsNotes) {
   EXPECT_EQ(config.notes.at("why"), "a = b # c");
 }
 
+TEST(Input, NotesFitIntoAnInputFile) {
+  EXPECT_EQ(ErrorOf("", {"notes/why=a\nb"}), "command line: notes/why = a\nb: the text is to be one line");
+  for (const std::string key : {"[why", "#why", ";why", "w\nhy", "\twhy"}) {
+    EXPECT_THAT(ErrorOf("", {"notes/" + key + "=b"}), HasSubstr("the key is to be one word")) << key;
+  }
+}
+
 TEST(Input, UnknownNames) {
   EXPECT_EQ(ErrorOf("[train]\n\nlrate = 3e-4\n"),
             "inputs/geneval.ini:3: unknown key train/lrate = 3e-4; did you mean train/lr? "
@@ -145,6 +152,18 @@ TEST_F(InputFile, PathsAreFoundFromAnywhere) {
   std::filesystem::create_directories(root_ / "only_here");
   EXPECT_EQ(ReadInput(path, {"model/path=only_here/modle"}).model.path, (root_ / "only_here/modle").string())
       << "the folder that is there, for the message's near name";
+}
+
+TEST_F(InputFile, PathsAreFoundFromOneFolderHigher) {
+  std::filesystem::create_directories(root_ / "inputs/baselines");
+  Write("inputs/prompts.txt", "a photo\n");
+  const std::string path = Write("inputs/baselines/a.ini",
+                                 "[model]\npath = inputs/some_model\n[prompts]\ntrain = inputs/prompts.txt\neval = "
+                                 "inputs/prompt.txt\n");
+  const Config config = ReadInput(path, {});
+  EXPECT_EQ(config.model.path, (root_ / "inputs/some_model").string());
+  EXPECT_EQ(config.prompts.train, (root_ / "inputs/prompts.txt").string());
+  EXPECT_EQ(config.prompts.eval, (root_ / "inputs/prompt.txt").string()) << "the folder that is there";
 }
 
 TEST_F(InputFile, WorkingDirectoryComesFirst) {

@@ -1,7 +1,7 @@
 """Rules of the source tree that no compiler checks. Standard library only.
 
     check_style.py ROOT RULE          RULE: one of the keys of RULES below
-    check_style.py ROOT inputs BINARY every inputs/*.ini passes `BINARY --check`
+    check_style.py ROOT inputs BINARY every .ini in inputs passes `BINARY --check`
 
 Prints one line per violation ("path:line: what is wrong and what is right"). Exit code 0: none; 1: some; 77: the rule
 could not be checked here, with the reason (ctest shows the test as skipped).
@@ -172,7 +172,7 @@ def check_format(root):
 
 
 def check_inputs(root, binary):
-    inputs = sorted((root / "inputs").glob("*.ini"))
+    inputs = sorted((root / "inputs").rglob("*.ini"))
     if not inputs:
         yield "inputs: no .ini file"
     for path in inputs:
