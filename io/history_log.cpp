@@ -29,12 +29,14 @@ void HistoryLog::Append(std::int64_t step, const std::map<std::string, double>& 
   const std::string text = line.dump() + "\n";
   const int descriptor = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0) throw FileError(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
-  const ssize_t written = write(descriptor, text.data(), text.size());
-  const int code = errno;
-  close(descriptor);
-  if (written != static_cast<ssize_t>(text.size())) {
-    throw FileError(fmt::format("{}: cannot write: {}", path_, std::strerror(written < 0 ? code : ENOSPC)));
-  }
+  ssize_t written = 0;
+  do {
+    written = write(descriptor, text.data(), text.size());
+  } while (written < 0 && errno == EINTR);
+  int code = written < 0 ? errno : written == static_cast<ssize_t>(text.size()) ? 0 : ENOSPC;
+  // close() may be the first to report a full quota on a network file system.
+  if (close(descriptor) != 0 && code == 0) code = errno;
+  if (code != 0) throw FileError(fmt::format("{}: cannot write: {}", path_, std::strerror(code)));
 }
 
 void HistoryLog::TruncateAfter(std::int64_t step) {
@@ -46,7 +48,8 @@ void HistoryLog::TruncateAfter(std::int64_t step) {
     const std::string line = bytes.substr(begin, end - begin);
     begin = end;
     const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_object() && object.value("step", step + 1) <= step) kept += line;
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
+    if (object["step"].get<std::int64_t>() <= step) kept += line;
   }
   WriteFileAtomically(path_, kept);
 }

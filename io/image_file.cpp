@@ -179,4 +179,6 @@ void WriteGrid(const std::string& path, const std::vector<Image>& images, const 
   WritePng(path, sheet, {{"captions", all_captions}});
 }
 
+int GridScale(int width) { return width >= 256 ? 1 : 3; }
+
 }  // namespace spotlight

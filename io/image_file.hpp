@@ -22,5 +22,7 @@ std::map<std::string, std::string> ReadPngText(const std::string& path);
 // also in the text chunk "captions", one a line.
 void WriteGrid(const std::string& path, const std::vector<Image>& images, const std::vector<std::string>& captions,
                int columns, int scale);
+// For images of that width: small ones are magnified, so that people see them.
+int GridScale(int width);
 
 }  // namespace spotlight

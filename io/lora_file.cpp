@@ -14,6 +14,11 @@ WeightMap WithPrefix(const WeightMap& weights, const std::string& prefix) {
   return renamed;
 }
 
+// A model folder's name may be of any bytes.
+std::string ToText(const nlohmann::json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
 
 void WriteLoraFiles(const std::string& folder, const WeightMap& adapter, int rank,
@@ -22,7 +27,7 @@ void WriteLoraFiles(const std::string& folder, const WeightMap& adapter, int ran
   const nlohmann::json metadata = {
       {"transformer.r", rank}, {"transformer.lora_alpha", rank}, {"transformer.target_modules", targets}};
   WriteSafetensors(folder + "/pytorch_lora_weights.safetensors", WithPrefix(adapter, "transformer."),
-                   {{"format", "pt"}, {"lora_adapter_metadata", metadata.dump()}});
+                   {{"format", "pt"}, {"lora_adapter_metadata", ToText(metadata)}});
   WriteSafetensors(folder + "/adapter_model.safetensors", WithPrefix(adapter, "base_model.model."), {{"format", "pt"}});
   const nlohmann::json config = {{"peft_type", "LORA"},
                                  {"base_model_name_or_path", base_model},
@@ -32,7 +37,7 @@ void WriteLoraFiles(const std::string& folder, const WeightMap& adapter, int ran
                                  {"bias", "none"},
                                  {"inference_mode", true},
                                  {"target_modules", targets}};
-  WriteFileAtomically(folder + "/adapter_config.json", config.dump(2) + "\n");
+  WriteFileAtomically(folder + "/adapter_config.json", ToText(config, 2) + "\n");
 }
 
 }  // namespace spotlight

@@ -131,8 +131,7 @@ void WriteSampleGrid(const std::string& directory, const std::vector<Request>& r
     images.push_back(ReadPng(directory + "/" + FileName(requests[i])));
     captions.push_back(prompts.prompts[requests[i].prompt_index].text);
   }
-  const int scale = images[0].width >= 256 ? 1 : 3;
-  WriteGrid(directory + "/grid.png", images, captions, std::clamp(seeds, 2, 8), scale);
+  WriteGrid(directory + "/grid.png", images, captions, std::clamp(seeds, 2, 8), GridScale(images[0].width));
 }
 
 }  // namespace

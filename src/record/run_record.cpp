@@ -103,7 +103,7 @@ void RunRecord::AddPictures(int step, const Evaluation& evaluation) {
     WritePng(fmt::format("{}/{:05}_{:02}.png", folder, sample.request.prompt_index, sample.request.seed), sample.image,
              text);
   }
-  WriteGrid(folder + "/grid.png", images, captions, 4, 3);
+  WriteGrid(folder + "/grid.png", images, captions, 4, GridScale(images[0].width));
   run_file_.AppendImages(step, images, captions);
 }
 

@@ -76,6 +76,11 @@ TEST_F(IoTest, GridPlacesPicturesAndCaptions) {
   EXPECT_EQ(ReadPngText(Path("grid.png")).at("captions"), "I\na caption of several words\n\n");
 }
 
+TEST_F(IoTest, OnlySmallPicturesAreMagnified) {
+  EXPECT_EQ(GridScale(64), 3);
+  EXPECT_EQ(GridScale(1280), 1);
+}
+
 TEST_F(IoTest, AtomicWriteLeavesTheOldFileOnFailure) {
   const std::string path = Path("x");
   WriteFileAtomically(path, "old");

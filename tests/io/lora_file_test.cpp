@@ -102,6 +102,11 @@ TEST_F(LoraFileTest, WritesTheMetadataThatLoadersNeedAndNoMore) {
   EXPECT_TRUE(SafetensorsFile(Path("adapter_model.safetensors")).Has("base_model.model." + kQ + ".lora_A.weight"));
 }
 
+TEST_F(LoraFileTest, AModelFolderMayHaveAnyName) {
+  WriteLoraFiles(folder_.string(), TwoModules(""), 2, {"to_q"}, "tiny\xff");
+  EXPECT_THAT(ReadFile(Path("adapter_config.json")), HasSubstr("tiny\xef\xbf\xbd\""));
+}
+
 // The libraries' own files: B (A x) is what PEFT's change of W makes of x.
 TEST_F(LoraFileTest, AdaptersOfTheLibrariesMeanWhatTheyMeanThere) {
   const SafetensorsFile expected(kData + "/adapters/expected.safetensors");

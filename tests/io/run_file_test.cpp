@@ -232,5 +232,11 @@ TEST_F(IoTest, HistoryLogCutsAnUnfinishedLine) {
   EXPECT_EQ(ReadFile(path), "{\"step\":1}\n{\"step\":2}\n");
 }
 
+TEST_F(IoTest, HistoryLogDropsLinesThatAreNone) {
+  const std::string path = WriteFile("history.jsonl", "{\"step\":\"one\"}\n{}\n3\n{\"step\":1}\n{\"step\":2}\n");
+  HistoryLog(path).TruncateAfter(1);
+  EXPECT_EQ(ReadFile(path), "{\"step\":1}\n");
+}
+
 }  // namespace
 }  // namespace spotlight
