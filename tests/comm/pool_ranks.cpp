@@ -190,8 +190,7 @@ int PoolHangs(World& world) { return Play(world, {.hang_one = true, .length = mi
 std::map<std::string, Scenario> PoolScenarios() {
   return {{"pool_steps", PoolSteps},   {"pool_deaths", PoolDeaths}, {"pool_deaths_in_regroup", PoolDeathsInRegroup},
           {"pool_leaves", PoolLeaves}, {"pool_parked", PoolParked}, {"pool_stopped", PoolStopped},
-          {"pool_hangs", PoolHangs},   {"pool_slow", PoolSlow}};
-          {"pool_alone", PoolAlone},   {"pool_hangs", PoolHangs}};
+          {"pool_alone", PoolAlone},   {"pool_slow", PoolSlow},     {"pool_hangs", PoolHangs}};
 }
 
 }  // namespace spotlight
