@@ -109,6 +109,12 @@ void EmbeddingFile::AddPart(std::size_t part) {
   }
 }
 
+std::vector<std::string> EmbeddingFile::files() const {
+  std::vector<std::string> paths;
+  for (const SafetensorsFile& part : parts_) paths.push_back(part.path());
+  return paths;
+}
+
 bool EmbeddingFile::Has(std::string_view text) const { return entries_.contains(PromptId(std::string(text))); }
 
 const EmbeddingFile::Entry& EmbeddingFile::Find(std::string_view text) const {

@@ -30,6 +30,7 @@ class EmbeddingFile {
 
   Index width() const { return width_; }                // numbers per token
   std::size_t size() const { return entries_.size(); }  // prompts
+  std::vector<std::string> files() const;               // its parts
   bool Has(std::string_view text) const;
   Index Tokens(std::string_view text) const;
   // [Tokens(text), width()], row-major.

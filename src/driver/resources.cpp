@@ -72,7 +72,8 @@ std::string WithPaths(const std::vector<std::string>& keys, const Config& config
   const std::map<std::string, std::string> paths = {
       {"model/path", config.model.path},       {"prompts/train", config.prompts.train},
       {"prompts/eval", config.prompts.eval},   {"prompts/embeddings", config.prompts.embeddings},
-      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector}};
+      {"model/adapter", config.model.adapter}, {"reward/detector", config.reward.detector},
+      {"text_encoder", config.model.path}};
   std::string text;
   for (const std::string& key : keys) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", key, paths.at(key));
   return text;
@@ -110,8 +111,9 @@ Resources LoadResources(const Config& config, ResourceUse use) {
   LoadTexts(config, use, resources);
   resources.contents["prompts/train"] = resources.train.hash;
   resources.contents["prompts/eval"] = resources.eval.hash;
-  if (resources.text != nullptr && fs::is_regular_file(config.prompts.embeddings)) {
-    resources.contents["prompts/embeddings"] = Fingerprint({config.prompts.embeddings});
+  if (resources.text != nullptr) {
+    const std::string key = config.prompts.embeddings.empty() ? "text_encoder" : "prompts/embeddings";
+    resources.contents[key] = Fingerprint(resources.text->files());
   }
   LoadReward(config, resources);
   if (!config.spot.trace.empty()) resources.trace = ReadSpotTrace(config.spot.trace);

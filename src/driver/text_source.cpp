@@ -11,7 +11,7 @@
 
 namespace spotlight {
 
-TextTable::TextTable(const std::string& folder) : vocabulary_(ReadVocabulary(folder)) {
+TextTable::TextTable(const std::string& folder) : folder_(folder), vocabulary_(ReadVocabulary(folder)) {
   const std::string path = folder + "/text_embedding.safetensors";
   const SafetensorsFile file(path);
   const HostTensor table = file.Read("embed_tokens.weight");
@@ -21,6 +21,10 @@ TextTable::TextTable(const std::string& folder) : vocabulary_(ReadVocabulary(fol
   }
   width_ = table.shape[1];
   table_ = table.data;
+}
+
+std::vector<std::string> TextTable::files() const {
+  return {folder_ + "/vocabulary.json", folder_ + "/text_embedding.safetensors"};
 }
 
 TextCondition TextTable::Embed(const std::string& text) const {

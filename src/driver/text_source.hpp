@@ -19,6 +19,8 @@ class TextSource {
   virtual ~TextSource() = default;
 
   virtual Index width() const = 0;
+  // That were read.
+  virtual std::vector<std::string> files() const = 0;
   // UserError for a text that has no condition.
   virtual TextCondition Embed(const std::string& text) const = 0;
   // UserError, naming file and line, unless all prompts of the list have a condition.
@@ -30,11 +32,13 @@ class TextTable : public TextSource {
  public:
   explicit TextTable(const std::string& folder);
   Index width() const override { return width_; }
+  std::vector<std::string> files() const override;
   TextCondition Embed(const std::string& text) const override;
   void Require(const PromptList& prompts) const override;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
+  std::string folder_;
   Vocabulary vocabulary_;
   Index width_ = 0;
   std::vector<float> table_;
@@ -44,6 +48,7 @@ class TextEmbeddings : public TextSource {
  public:
   explicit TextEmbeddings(const std::string& path) : path_(path), file_(path) {}
   Index width() const override { return file_.width(); }
+  std::vector<std::string> files() const override { return file_.files(); }
   TextCondition Embed(const std::string& text) const override;
   void Require(const PromptList& prompts) const override;
 

@@ -118,10 +118,11 @@ class Resume(RunTest):
         self.assertEqual(sr.learnt(directory)[:4], sr.learnt(self.gold)[:4])
 
     def test_what_may_not_change(self):
-        directory = self.folder / "run"
+        directory, model = self.folder / "run", self.folder / "model"
         prompts = self.folder / "train.jsonl"
         shutil.copy(sr.SOURCE / "inputs/prompts/shapes_train.jsonl", prompts)
-        self.assert_code(FINISHED, train(directory, prompts__train=prompts, run__iterations=1))
+        shutil.copytree(sr.SOURCE / "inputs/models/tiny-shapes", model)
+        self.assert_code(FINISHED, train(directory, model__path=model, prompts__train=prompts, run__iterations=1))
         result = run(["-r", "latest", "-d", directory], {"train/lr": 0.5})
         self.assert_refused(result, "must keep these settings", "train/lr (was 0.0003, now 0.5)", "another directory")
         with open(prompts, "a", encoding="utf-8") as file:
@@ -131,6 +132,12 @@ class Resume(RunTest):
         shutil.copy(sr.SOURCE / "inputs/prompts/shapes_train.jsonl", self.folder / "moved.jsonl")
         moved = {"prompts/train": self.folder / "moved.jsonl", "run/iterations": 2}
         self.assert_code(FINISHED, run(["-r", "latest", "-d", directory], moved))
+        words = model / "text_embedding.safetensors"
+        data = bytearray(words.read_bytes())
+        data[-4] ^= 1
+        words.write_bytes(data)
+        result = run(["-r", "latest", "-d", directory], moved)
+        self.assert_refused(result, "contents have changed", f"text_encoder ({model})")
 
     def test_directory_in_use(self):
         directory = self.folder / "run"
