@@ -6,8 +6,9 @@
 # All arguments go to mpirun (Open MPI 5 with ULFM), which is $SPOTLIGHT_MPIRUN, or the one that scripts/setup.sh
 # installed, or the first in PATH. src/comm/mpi_settings.cpp checks the settings below in the ranks.
 #
-# Signals: the first INT (Ctrl-C), TERM or USR1 asks the ranks, as USR1, to stop at a step border with a checkpoint
-# (exit code 75). Another one, 2 s later or more, ends the job at once. mpirun by itself kills the job on INT and TERM.
+# Signals: the first INT (Ctrl-C), TERM or USR1 asks the ranks, as USR1, to stop: a run after the iteration in work, with
+# a checkpoint (exit code 75), a spot job after a denoising step. Another one, 2 s later or more, ends the job at once,
+# with 75, too. mpirun by itself kills the job on INT and TERM.
 #
 # Exit code: that which the ranks agreed on. With fault tolerance on, mpirun returns 0 whatever the ranks return, so rank
 # 0 writes the code into the file $SPOTLIGHT_EXIT_FILE: "1" at its start, "<agreed> final" at its end; if it dies, the
@@ -15,10 +16,11 @@
 set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+deps=${SPOTLIGHT_DEPS:-$root/.deps}
 if [[ -n "${SPOTLIGHT_MPIRUN:-}" ]]; then
   mpirun=$SPOTLIGHT_MPIRUN
-elif [[ -x "$root/.deps/venv/bin/mpirun" ]]; then
-  mpirun=$root/.deps/venv/bin/mpirun
+elif [[ -x "$deps/venv/bin/mpirun" ]]; then
+  mpirun=$deps/venv/bin/mpirun
 else
   mpirun=$(command -v mpirun || true)
 fi
@@ -72,7 +74,8 @@ first_stop=
 stop() {
   if [[ -z "$first_stop" ]]; then
     first_stop=$SECONDS
-    echo "mpirun.sh: asked to stop; the run ends at the next step border" >&2
+    echo "mpirun.sh: asked to stop: a run ends after the iteration in work, with a checkpoint, a spot job after a" \
+      "denoising step; asked again, at once" >&2
   elif ((SECONDS - first_stop >= 2)); then  # one Ctrl-C or timeout(1) may arrive twice
     kill -TERM "$pid" 2>/dev/null
   fi
@@ -111,8 +114,10 @@ for memory in /dev/shm/spotlight-*; do
   ls -l /proc/[0-9]*/fd /proc/[0-9]*/map_files 2>/dev/null | grep -qF "${memory%%-*}-$(cut -d- -f2 <<<"$memory")" || rm -f "$memory"
 done
 kill "$watcher" 2>/dev/null
-read -r agreed _ <"$SPOTLIGHT_EXIT_FILE"
-if [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then
+read -r agreed final <"$SPOTLIGHT_EXIT_FILE"
+if [[ -n "$first_stop" && "$agreed" == 1 && -z "$final" ]]; then
+  code=75  # the ranks were killed, as they were asked to end at once
+elif [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then
   code=$agreed
 elif [[ -z "$agreed" && "$code" -eq 0 ]]; then
   # The ranks died while they were starting, which mpirun takes for a success.

@@ -95,7 +95,7 @@ def call(words, log):
         try:
             return process.wait()
         except KeyboardInterrupt:
-            print("claims.sh: asked to stop; the run in work ends at its next step border", file=sys.stderr, flush=True)
+            print("claims.sh: asked to stop; the run in work ends after its iteration", file=sys.stderr, flush=True)
             end(process)
             raise
 
