@@ -9,16 +9,14 @@
 namespace spotlight {
 namespace {
 
-std::atomic<int> stop_signal{0};
+std::atomic<bool> terminated{false}, interrupted{false}, asked{false};  // SIGTERM, SIGINT, SIGUSR1
 std::atomic<bool> checkpoint_wanted{false};
 
 void OnSignal(int number) {
-  if (number == SIGUSR2) {
-    checkpoint_wanted = true;
-  } else {
-    if (number == SIGINT && stop_signal == SIGINT) _exit(128 + SIGINT);
-    stop_signal = number;
-  }
+  if (number == SIGUSR2) checkpoint_wanted = true;
+  if (number == SIGUSR1) asked = true;
+  if (number == SIGTERM) terminated = true;
+  if (number == SIGINT && interrupted.exchange(true)) _exit(128 + SIGINT);
 }
 
 }  // namespace
@@ -32,16 +30,9 @@ void InstallSignalHandlers() {
 }
 
 std::string StopSignal() {
-  switch (stop_signal.load()) {
-    case 0:
-      return "";
-    case SIGINT:
-      return "SIGINT";
-    case SIGTERM:
-      return "SIGTERM";
-    default:
-      return "SIGUSR1";
-  }
+  if (terminated) return "SIGTERM";
+  if (interrupted) return "SIGINT";
+  return asked ? "SIGUSR1" : "";
 }
 
 bool TakeCheckpointRequest(const std::string& run_dir) {

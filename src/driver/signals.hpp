@@ -10,7 +10,8 @@ namespace spotlight {
 
 // Handlers only set flags. A second SIGINT ends the process at once.
 void InstallSignalHandlers();
-// SIGTERM etc. came; its name, or "" if none.
+// The name of the stop signal that came, or "" if none did. Of several SIGTERM is told, then SIGINT: to a spot rank
+// SIGTERM alone is a notice, and scripts/mpirun.sh may send SIGUSR1 on top.
 std::string StopSignal();
 // SIGUSR2 came, or the file is there; forgets the one and removes the other.
 bool TakeCheckpointRequest(const std::string& run_dir);
