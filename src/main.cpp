@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "driver/build_info.hpp"
 #include "driver/calibrate.hpp"
 #include "driver/dry_run.hpp"
+#include "driver/failure.hpp"
 #include "driver/job.hpp"
 #include "driver/join.hpp"
 #include "driver/pretrain.hpp"
@@ -92,6 +94,10 @@ int Main(int argc, char** argv) {
     } catch (const FileError& error) {
       mistake = error.what();
       code = kExitFile;
+    } catch (const std::filesystem::filesystem_error& error) {
+      const Failure failure = DescribeFailure(error);
+      mistake = failure.text;
+      code = failure.exit_code;
     }
     // 4. one exit code for all ranks, and one message: all ranks read the same files and have the same complaint
     if (world.parted()) {
@@ -107,8 +113,8 @@ int Main(int argc, char** argv) {
   } catch (const WorldEnding& ending) {
     code = ending.code();
   } catch (const CoordinatorLost& lost) {
-    LogWarning(lost.what());  // into the log of this rank; one of them tells the user
-    if (world.rank() == (world.coordinator() == 0 ? 1 : 0)) {
+    LogWarning(lost.what());  // into the log of this rank; a trainer tells the user
+    if (world.trainer_index() == 0) {
       // Also where the coordinator has just left because of another rank: then its own line says so.
       std::cerr << "spotlight: " << lost.what() << "; unless it said why, it was killed; go on with -r latest\n";
     }

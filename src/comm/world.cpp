@@ -192,6 +192,8 @@ World::World(int* argc, char*** argv, std::chrono::milliseconds limit) : limit_(
   UnlinkMessageFiles();
 }
 
+World::World(Alone) : limit_(kLimit), host_(HostName()) {}
+
 World::~World() {
   if (!finished_) Finish(AgreeExit(kExitInternal));
 }
@@ -332,7 +334,7 @@ void World::Leave(int code) noexcept {
 }
 
 void World::LeaveAfterLoss(int code) noexcept {
-  WriteExitCode(code, coordinator_ >= 0);
+  WriteExitCode(code, role_ != Role::kExplorer);
   Leave(code);
 }
 

@@ -50,8 +50,11 @@ class World {
  public:
   // Starts MPI if this process was launched by mpirun. `limit` bounds every wait of this class. argc and argv may lose
   // arguments that belong to MPI.
-  explicit World(int* argc = nullptr, char*** argv = nullptr,
-                 std::chrono::milliseconds limit = std::chrono::minutes(5));
+  explicit World(int* argc = nullptr, char*** argv = nullptr, std::chrono::milliseconds limit = kLimit);
+  static constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(5);
+  // This process alone, also under mpirun, where it is a second world: calls no MPI.
+  struct Alone {};
+  explicit World(Alone);
   // Ends MPI if Finish was not called.
   ~World();
   World(const World&) = delete;
@@ -120,8 +123,12 @@ class World {
   // waits for nobody. The coordinator tells scripts/mpirun.sh the exit code; MPI itself must not hear of one, because
   // it would end the others.
   [[noreturn]] void Leave(int code) noexcept;
-  // The same after the loss of a peer that ends the run: every survivor tells scripts/mpirun.sh the code.
+  // The same after the loss of a peer that ends the run: every survivor tells scripts/mpirun.sh the code. A spot rank
+  // cannot know whether it is the run that has ended, or only its own connection: any other rank's code replaces its.
   [[noreturn]] void LeaveAfterLoss(int code) noexcept;
+  // The code of a coordinator that will end by an exception. Called while the workers still have their connections:
+  // they see these end, and would tell theirs first.
+  void NoteExit(int code) const noexcept { WriteExitCode(code, true); }
   // Ends the whole job at once: for internal errors only.
   [[noreturn]] void Abort(int code);
 

@@ -165,7 +165,7 @@ Times Measure(const Config& config, const Resources& resources) {
   std::vector<Denoised> denoised = sampler.Denoise(parameters, batch, prompts);
   Times times;
   times.image = SecondsSince(start) / static_cast<double>(batch.size());
-  World alone;
+  World alone{World::Alone{}};
   alone.AssignRoles(1);
   TrainerGroup group(alone);
   Trainer trainer(config, layout, weights, group);

@@ -21,6 +21,7 @@
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
 #include "driver/explorer.hpp"
+#include "driver/failure.hpp"
 #include "driver/join.hpp"
 #include "driver/pass_groups.hpp"
 #include "driver/preemptions.hpp"
@@ -242,9 +243,13 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   } catch (const RunFailed& failed) {
     LogWarning(failed.what());
     code = failed.exit_code();
-  } catch (const FileError& error) {
-    LogWarning(error.what());
-    code = kExitFile;
+  } catch (const PeerLost&) {  // a trainer: the others notice
+    throw;
+  } catch (const std::exception& error) {
+    const Failure failure = DescribeFailure(error);
+    if (failure.exit_code == kExitInternal) throw;
+    LogWarning(failure.text);
+    code = failure.exit_code;
   }
   dispatch->Finish();
   if (store != nullptr) {
@@ -290,15 +295,22 @@ int RunWorker(const Config& config, const Resources& resources, World& world, st
       code = Explorer(config, resources, world, 0, false, run_id, node, *client).Run();
     } catch (const RunFailed& refused) {  // the coordinator has said why
       LogWarning(refused.what());
+    } catch (const std::exception& error) {
+      const Failure failure = DescribeFailure(error);
+      if (failure.exit_code != kExitInternal) throw;
+      // Our bug, or no memory for the weights: the end of this rank only.
+      LogWarning(failure.text);
+      fmt::print(stderr, "spotlight: {}: {}\n", ProcessName(), failure.text);
+      code = kExitInternal;
     }
   }
   LogLine(fmt::format("left with code {}", code));
   return code;
 }
 
-}  // namespace
-
-int RunJob(const CommandLine& command, World& world, const std::string& command_text) {
+// network: the coordinator's; of the others none.
+int PlayRole(const CommandLine& command, World& world, const std::string& command_text,
+             std::unique_ptr<NetworkServer>& network) {
   InstallSignalHandlers();
   RequireMpiSettings(world);
   Start start = PrepareStart(command);
@@ -319,7 +331,6 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   const bool coordinates = world.rank() == world.coordinator();
   std::string directory = start.config.run.directory;
   std::string address;
-  std::unique_ptr<NetworkServer> network;
   if (coordinates) {
     directory = RunDirectory(start.config, command.input.empty() ? "replay" : command.input);
     if (!start.restart) CreateRunDirectory(directory);
@@ -364,6 +375,18 @@ int RunJob(const CommandLine& command, World& world, const std::string& command_
   Worker worker(start.config, resources, world, 0, run_id, nullptr, state);
   const std::unique_ptr<Server> local = MakeLocalServer([&](Client& client) { worker.Turn({client, client}, {0}); });
   return RunCoordinator(start, resources, world, groups, run_id, *local, std::move(state), attributes);
+}
+
+}  // namespace
+
+int RunJob(const CommandLine& command, World& world, const std::string& command_text) {
+  std::unique_ptr<NetworkServer> network;
+  try {
+    return PlayRole(command, world, command_text, network);
+  } catch (const std::exception& error) {
+    if (network != nullptr && world.parted()) world.NoteExit(DescribeFailure(error).exit_code);
+    throw;
+  }
 }
 
 int CheckJob(const CommandLine& command, const World& world) {

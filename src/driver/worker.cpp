@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "driver/computing.hpp"
 #include "driver/dispatch.hpp"
+#include "driver/failure.hpp"
 #include "io/state_file.hpp"
 #include "kernels/stream.hpp"
 #include "rollout/schedule.hpp"
@@ -225,15 +226,12 @@ int Worker::Run(const Lines& lines, const std::vector<std::uint32_t>& members) {
 }
 
 int Worker::Report(const Lines& lines, const std::exception& error) {
-  LogWarning(error.what());
-  if (const auto* failed = dynamic_cast<const RunFailed*>(&error)) return failed->exit_code();
-  int code = kExitInternal;
-  if (dynamic_cast<const FileError*>(&error) != nullptr) code = kExitFile;
-  if (dynamic_cast<const UserError*>(&error) != nullptr) code = kExitUsage;
-  if (dynamic_cast<const PeerLost*>(&error) != nullptr) code = kExitStopped;
+  const auto& [code, text] = DescribeFailure(error);
+  LogWarning(text);
+  if (dynamic_cast<const RunFailed*>(&error) != nullptr) return code;
   // A follower's loss is noticed. An internal error may have come in the middle of a pass: no message can follow it.
   if (!leads() || (group_ != nullptr && group_->size() > 1 && code == kExitInternal)) throw;
-  lines.shared.Call(Encode(Failed{ProcessName() + ": " + error.what(), code, rank_}, run_id_));
+  lines.shared.Call(Encode(Failed{ProcessName() + ": " + text, code, rank_}, run_id_));
   return code;
 }
 

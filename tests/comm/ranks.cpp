@@ -293,6 +293,31 @@ int Silent(World& world) {
   return kExitFinished;
 }
 
+// A spot rank has lost its connection, or so it believes; the run goes on and ends well.
+int SpotRankCutOff(World& world) {
+  world.AssignRoles(1);
+  world.AllGather("");
+  world.Part();
+  if (world.role() == Role::kExplorer) world.LeaveAfterLoss(kExitStopped);
+  std::this_thread::sleep_for(seconds(1));
+  world.Leave(kExitFinished);
+}
+
+// The trainer sees its connection end, and is gone before the coordinator has unwound.
+int CoordinatorThrows(World& world) {
+  world.AssignRoles(1);
+  world.AllGather("");
+  world.Part();
+  if (world.role() == Role::kTrainer) {
+    std::this_thread::sleep_for(milliseconds(500));
+    world.LeaveAfterLoss(kExitStopped);
+  }
+  if (world.role() == Role::kExplorer) world.Leave(kExitFinished);
+  world.NoteExit(kExitFile);
+  std::this_thread::sleep_for(seconds(1));
+  world.Leave(kExitFile);
+}
+
 int AbortAll(World& world) {
   if (world.rank() == 1) world.Abort(kExitInternal);
   std::this_thread::sleep_for(seconds(30));
@@ -327,6 +352,8 @@ std::map<std::string, Scenario> Scenarios() {
       {"killed", Killed},
       {"coordinator_killed", CoordinatorKilled},
       {"silent", Silent},
+      {"spot_rank_cut_off", SpotRankCutOff},
+      {"coordinator_throws", CoordinatorThrows},
       {"abort", AbortAll},
       {"stop", Stop},
   };

@@ -52,10 +52,11 @@ class CommandLine(RunTest):
         self.assertFalse((self.folder / "run").exists())
 
     def test_dry_run(self):
-        result = run([INPUT, "--dry-run", "-d", self.folder / "run"], TINY)
-        self.assert_code(FINISHED, result)
-        for text in ("2 prompts x 4 images = 8 images", "16 pairs", "trainer", "explorer", "iterations in one process"):
-            self.assertIn(text, result.out)
+        for ranks in (0, 3):
+            result = run([INPUT, "--dry-run", "-d", self.folder / "run"], TINY, ranks)
+            self.assert_code(FINISHED, result)
+            for text in ("2 prompts x 4 images = 8 images", "16 pairs", "explorer", "iterations in one process"):
+                self.assertIn(text, result.out)
         self.assertFalse((self.folder / "run").exists())
 
 

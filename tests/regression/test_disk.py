@@ -52,6 +52,20 @@ class Disk(RunTest):
                 self.assertNotIn("iteration 1/", result.out, "the start is saved first")
                 shutil.rmtree(directory)
 
+    def test_a_file_where_a_folder_is_to_be(self):
+        directory = self.folder / "run"
+        directory.mkdir()
+        (directory / "samples").write_text("in the way")
+        result = run([INPUT, "-d", directory], TINY)
+        self.assert_code(FILE_SYSTEM, result)
+        self.assertIn("samples", result.out + result.err, str(result))
+
+    def test_the_coordinators_code_is_the_runs(self):
+        # It fails before it has told the workers anything; they see their connections end.
+        result = run([INPUT, "-d", self.folder / "run"], dict(TINY, **{"store/path": "/proc/store"}), 3)
+        self.assert_code(FILE_SYSTEM, result)
+        self.assertIn("/proc/store", result.err, str(result))
+
     def test_damaged_checkpoint(self):
         for name in ("trainer.h5", "coordinator.h5"):
             with self.subTest(name):
