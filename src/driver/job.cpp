@@ -73,7 +73,10 @@ Start PrepareStart(const CommandLine& command) {
   } else {
     start.config = ReadInput(command.input, command.overrides);
   }
-  if (!start.config.explore.replay.empty()) start.recording = ReadRecording(start.config.explore.replay);
+  if (!start.recording && !start.config.explore.replay.empty()) {
+    start.recording = ReadRecording(start.config.explore.replay);
+    RequireReplay(*start.recording, start.config);
+  }
   CheckConfig(start.config);
   return start;
 }

@@ -29,19 +29,8 @@ Recording ReadRecording(const std::string& path) {
   return recording;
 }
 
-Config ReplayedConfig(const Recording& recording, const std::string& input_path,
-                      const std::vector<std::string>& overrides) {
-  const std::string name = recording.path + " (its input)";
-  const Config before = ReadInputText(recording.input, name, {});
-  Config config;
-  if (input_path.empty()) {
-    config = ReadInputText(recording.input, name, overrides);
-    const auto source = config.sources.find("run/directory");
-    const bool given = source != config.sources.end() && source->second == "command line";
-    if (!given) config.run.directory.clear();  // that of the run itself
-  } else {
-    config = ReadInput(input_path, overrides);
-  }
+void RequireReplay(const Recording& recording, Config& config) {
+  const Config before = ReadInputText(recording.input, recording.path + " (its input)", {});
   // What was chosen then is chosen still.
   if (config.model.activations == ModelConfig::Activations::kAuto) config.model.activations = before.model.activations;
   std::string fixed;
@@ -58,6 +47,21 @@ Config ReplayedConfig(const Recording& recording, const std::string& input_path,
     throw UserError(fmt::format("run/iterations = {}, but {} holds {}; add run/iterations={}", config.run.iterations,
                                 recording.path, recording.iterations, recording.iterations));
   }
+}
+
+Config ReplayedConfig(const Recording& recording, const std::string& input_path,
+                      const std::vector<std::string>& overrides) {
+  const std::string name = recording.path + " (its input)";
+  Config config;
+  if (input_path.empty()) {
+    config = ReadInputText(recording.input, name, overrides);
+    const auto source = config.sources.find("run/directory");
+    const bool given = source != config.sources.end() && source->second == "command line";
+    if (!given) config.run.directory.clear();  // that of the run itself
+  } else {
+    config = ReadInput(input_path, overrides);
+  }
+  RequireReplay(recording, config);
   return config;
 }
 

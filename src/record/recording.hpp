@@ -22,8 +22,12 @@ struct Recording {
 // FileError: it cannot be read. UserError: it is no run.h5 of this version.
 Recording ReadRecording(const std::string& path);
 
-// The input of a replay: the command line's file, else the recording's own; then the overrides. UserError if a setting
-// differs that a replay must keep, or if it asks for more iterations than were recorded.
+// What a run that explores by the recording must keep: UserError if a setting differs that must not, or if it asks for
+// more iterations than were recorded.
+void RequireReplay(const Recording& recording, Config& config);
+
+// The input of a replay: the command line's file, else the recording's own; then the overrides. UserErrors of
+// RequireReplay.
 Config ReplayedConfig(const Recording& recording, const std::string& input_path,
                       const std::vector<std::string>& overrides);
 

@@ -39,6 +39,8 @@ class Replay(RunTest):
                     result = run(["--replay", gold / "run.h5", "-d", directory], ranks=ranks)
                     self.assert_code(FINISHED, result)
                     self.assert_replayed(directory, gold)
+                more = run(["-r", "latest", "-d", directory, "run/iterations=7"])
+                self.assert_refused(more, "holds 6", "run/iterations=6")
                 # What a replay records can be replayed, too.
                 twice = self.folder / f"{name}-twice"
                 result = run(["--replay", self.folder / f"{name}-0/run.h5", "-d", twice])
@@ -76,6 +78,8 @@ class Replay(RunTest):
         self.assert_refused(run(["--replay", file, "-d", gold]), "holds a run already")
         self.assert_refused(run(["--replay", file, "-d", new, "train/lr=1"]), "train/lr (was", "must keep")
         self.assert_refused(run(["--replay", file, "-d", new, "run/iterations=7"]), "holds 6", "run/iterations=6")
+        as_setting = [gold / "input.resolved.ini", f"explore/replay={file}", "-d", new]
+        self.assert_refused(run([*as_setting, "train/lr=1"]), "train/lr (was", "must keep")
         self.assert_refused(run(["--replay", sr.INPUT, "-d", new]), "geneval.ini", code=sr.FILE_SYSTEM)
         self.assertFalse(new.exists())
 
