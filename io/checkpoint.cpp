@@ -68,6 +68,12 @@ Fingerprint FingerprintOf(const std::string& path) {
   return result;
 }
 
+// 0 if it is none, or is not there.
+std::uint64_t NumberIn(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
 // Steps of all folders named like a checkpoint, complete or not, ascending.
 std::vector<int> AllSteps(const std::string& run_dir) {
   std::vector<int> steps;
@@ -93,11 +99,14 @@ void PointLatestTo(const std::string& run_dir, int step) {
   fs::rename(aside, Folder(run_dir) / "latest");
 }
 
-void RemoveOld(const std::string& run_dir, int step, int keep) {
-  std::vector<int> steps = AllSteps(run_dir);
-  const auto after = std::upper_bound(steps.begin(), steps.end(), step);
-  for (auto later = after; later != steps.end(); ++later) RemoveCheckpoint(CheckpointPath(run_dir, *later));
-  steps.erase(after, steps.end());
+void RemoveLater(const std::string& run_dir, int step) {
+  for (const int later : AllSteps(run_dir)) {
+    if (later > step) RemoveCheckpoint(CheckpointPath(run_dir, later));
+  }
+}
+
+void RemoveOld(const std::string& run_dir, int keep) {
+  const std::vector<int> steps = AllSteps(run_dir);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
     RemoveCheckpoint(CheckpointPath(run_dir, steps[i]));
   }
@@ -123,32 +132,44 @@ std::string BeginCheckpoint(const std::string& run_dir, int step) {
   });
 }
 
-void CommitCheckpoint(const std::string& run_dir, int step, int keep) {
+void CommitCheckpoint(const std::string& run_dir, int step, int keep, const std::vector<std::string>& names) {
   SPOTLIGHT_REQUIRE(keep >= 1, "at least the new checkpoint is kept");
   Guarded([&] {
     const fs::path partial = PartialPath(run_dir, step);
     json files = json::object();
-    for (const auto& entry : fs::directory_iterator(partial)) {
-      const std::string path = entry.path().string();
+    for (const std::string& name : names) {
+      const std::string path = (partial / name).string();
       SyncPath(path);
       const Fingerprint fingerprint = FingerprintOf(path);
-      files[entry.path().filename().string()] = {{"size", fingerprint.size}, {"crc32", fingerprint.crc32}};
+      files[name] = {{"size", fingerprint.size}, {"crc32", fingerprint.crc32}};
     }
-    SPOTLIGHT_REQUIRE(!files.empty(), "a checkpoint without files in " + partial.string());
     WriteFileAtomically((partial / kMarker).string(), json({{"step", step}, {"files", files}}).dump(1) + "\n");
     const std::string final_path = CheckpointPath(run_dir, step);
     RemoveCheckpoint(final_path);  // one of the same step, from before a resume
     fs::rename(partial, final_path);
     PointLatestTo(run_dir, step);
     SyncPath(Folder(run_dir).string());
-    RemoveOld(run_dir, step, keep);
+    RemoveLater(run_dir, step);
+    RemoveOld(run_dir, keep);
   });
+}
+
+void RemoveLaterCheckpoints(const std::string& run_dir, int step) {
+  Guarded([&] {
+    PointLatestTo(run_dir, step);
+    RemoveLater(run_dir, step);
+  });
+}
+
+bool HasCheckpoint(const std::string& run_dir, int step) {
+  std::error_code error;
+  return fs::exists(fs::path(CheckpointPath(run_dir, step)) / kMarker, error);
 }
 
 std::vector<int> ListCheckpoints(const std::string& run_dir) {
   return Guarded([&] {
     std::vector<int> steps = AllSteps(run_dir);
-    std::erase_if(steps, [&](int step) { return !fs::exists(fs::path(CheckpointPath(run_dir, step)) / kMarker); });
+    std::erase_if(steps, [&](int step) { return !HasCheckpoint(run_dir, step); });
     return steps;
   });
 }
@@ -163,11 +184,11 @@ void VerifyCheckpoint(const std::string& run_dir, int step) {
   for (const auto& [name, recorded] : done["files"].items()) {
     const std::string path = (folder / name).string();
     const Fingerprint found = FingerprintOf(path);
-    const auto size = recorded.value("size", std::uint64_t{0});
-    if (found.size != size) {
-      throw FileError(fmt::format("{}: damaged: it has {} bytes, {} were written", path, found.size, size));
+    const Fingerprint written = {NumberIn(recorded, "size"), NumberIn(recorded, "crc32")};
+    if (found.size != written.size) {
+      throw FileError(fmt::format("{}: damaged: it has {} bytes, {} were written", path, found.size, written.size));
     }
-    if (found.crc32 != recorded.value("crc32", std::uint64_t{0})) {
+    if (found.crc32 != written.crc32) {
       throw FileError(path + ": damaged: its checksum does not match " + kMarker);
     }
   }

@@ -16,14 +16,21 @@ namespace spotlight {
 // Creates <run>/checkpoints/.step_000120.partial, empty, and returns its path.
 std::string BeginCheckpoint(const std::string& run_dir, int step);
 
-// Makes the folder of BeginCheckpoint the newest checkpoint, then removes all but the newest `keep` (>= 1), unfinished
-// folders, and checkpoints of later steps: those belong to a course that this run has left by resuming before them.
-void CommitCheckpoint(const std::string& run_dir, int step, int keep);
+// Makes the folder of BeginCheckpoint, which must hold `files`, the newest checkpoint, then removes all but the newest
+// `keep` (>= 1), unfinished folders, and checkpoints of later steps.
+void CommitCheckpoint(const std::string& run_dir, int step, int keep, const std::vector<std::string>& files);
+
+// Points `latest` to the checkpoint of `step` and removes those of later steps: they belong to a course that the run
+// leaves by resuming before them.
+void RemoveLaterCheckpoints(const std::string& run_dir, int step);
 
 // <run>/checkpoints/step_000120.
 std::string CheckpointPath(const std::string& run_dir, int step);
 
-// Steps of the complete checkpoints (DONE is there), ascending.
+// The checkpoint is complete (DONE is there). False where it cannot be looked at.
+bool HasCheckpoint(const std::string& run_dir, int step);
+
+// Steps of the complete checkpoints, ascending.
 std::vector<int> ListCheckpoints(const std::string& run_dir);
 
 // Compares every file with DONE; FileError saying which one is missing, truncated or changed.

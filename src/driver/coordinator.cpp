@@ -341,7 +341,7 @@ void Coordinator::SaveCheckpoint() {
   state_.elapsed_seconds = Elapsed();
   exploration_.Save(state_);
   SaveRunState(state_, folder);
-  CommitCheckpoint(record_.directory(), step, config_.checkpoint.keep);
+  CommitCheckpoint(record_.directory(), step, config_.checkpoint.keep, {kTrainerStateFile, kRunStateFile});
   last_checkpoint_ = step;
 }
 

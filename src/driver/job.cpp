@@ -17,6 +17,7 @@
 #include "config/check.hpp"
 #include "config/dump.hpp"
 #include "config/input.hpp"
+#include "driver/agreed_restart.hpp"
 #include "driver/computing.hpp"
 #include "driver/coordinator.hpp"
 #include "driver/dispatch.hpp"
@@ -27,6 +28,7 @@
 #include "driver/preemptions.hpp"
 #include "driver/signals.hpp"
 #include "driver/worker.hpp"
+#include "io/checkpoint.hpp"
 #include "io/tensor_store.hpp"
 #include "io/tensor_store_folder.hpp"
 #include "kernels/fingerprint.hpp"
@@ -61,15 +63,16 @@ struct Start {
   RunState state;
 };
 
-Start PrepareStart(const CommandLine& command) {
+Start PrepareStart(const CommandLine& command, World& world) {
   Start start;
-  start.restart = FindRestart(command);
+  start.restart = AgreeOnRestart(command, world);
   if (start.restart) {
     start.state = LoadRunState(start.restart->checkpoint());
     start.config = ResumedConfig(command, start.state.input, start.restart->directory);
     ++start.state.restarts;
   } else if (!command.replay.empty()) {
-    start.config = ReplayedConfig(ReadRecording(command.replay), command.input, command.overrides);
+    start.recording = ReadRecording(command.replay);
+    start.config = ReplayedConfig(*start.recording, command.input, command.overrides);
   } else {
     start.config = ReadInput(command.input, command.overrides);
   }
@@ -199,6 +202,7 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   RunRecord record(directory, {config, resources.train.prompts, resources.eval.prompts, resources.reward->names()});
   if (start.restart) {
+    RemoveLaterCheckpoints(directory, start.restart->step);
     record.Resume(static_cast<int>(start.state.next_iteration), attributes);
   } else {
     record.Create(attributes);
@@ -316,7 +320,7 @@ int PlayRole(const CommandLine& command, World& world, const std::string& comman
              std::unique_ptr<NetworkServer>& network) {
   InstallSignalHandlers();
   RequireMpiSettings(world);
-  Start start = PrepareStart(command);
+  Start start = PrepareStart(command, world);
   CheckRanks(start.config, world.size());
   world.AssignRoles(start.config.ranks.trainers);
   const std::vector<PassGroup> groups = PlanPassGroups(start.config, world);
@@ -334,9 +338,10 @@ int PlayRole(const CommandLine& command, World& world, const std::string& comman
   const bool coordinates = world.rank() == world.coordinator();
   std::string directory = start.config.run.directory;
   std::string address;
+  std::optional<RunLock> lock;
   if (coordinates) {
     directory = RunDirectory(start.config, command.input.empty() ? "replay" : command.input);
-    if (!start.restart) CreateRunDirectory(directory);
+    lock.emplace(start.restart ? ReopenRunDirectory(*start.restart) : CreateRunDirectory(directory));
     std::filesystem::create_directories(directory + "/logs");
     if (world.size() > 1) {
       const RanksConfig& ranks = start.config.ranks;

@@ -38,6 +38,7 @@ namespace spotlight {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr char kStateFile[] = "pretrain.h5";  // in the checkpoint's folder
 constexpr std::uint64_t kImageStream = 0x696d616765ULL;
 
 TransformerConfig PretrainedConfig(const PretrainConfig& pretrain, const LinearVae& vae) {
@@ -112,7 +113,7 @@ Pretraining::Pretraining(const Config& config, std::string directory)
 }
 
 void Pretraining::Restore(int step) {
-  const StateFile file = StateFile::Load(CheckpointPath(directory_, step) + "/pretrain.h5");
+  const StateFile file = StateFile::Load(CheckpointPath(directory_, step) + "/" + kStateFile);
   trainer_.SetState({file.Floats("weights"), file.Floats("ema"), file.Floats("first_moment"),
                      file.Floats("second_moment"), file.Ints("step").at(0)});
   step_ = file.Ints("step").at(0);
@@ -177,8 +178,8 @@ void Pretraining::SaveCheckpoint() {
   file.Put("second_moment", std::span<const float>(state.second_moment));
   file.Put("step", std::span<const std::int64_t>(&state.step, 1));
   file.Put("input", DumpConfig(config_));
-  file.Save(folder + "/pretrain.h5");
-  CommitCheckpoint(directory_, static_cast<int>(step_), config_.checkpoint.keep);
+  file.Save(folder + "/" + kStateFile);
+  CommitCheckpoint(directory_, static_cast<int>(step_), config_.checkpoint.keep, {kStateFile});
 }
 
 void Pretraining::Export(const Evaluation& evaluation) const {
@@ -260,10 +261,10 @@ int Pretraining::Run() {
 
 int RunPretrain(const CommandLine& command, World& world) {
   if (world.size() > 1) throw UserError("pretrain runs in one process: start it without mpirun");
-  const std::optional<Restart> restart = FindRestart(command);
+  const std::optional<Restart> restart = FindRestart(command, kStateFile);
   Config config;
   if (restart) {
-    const StateFile file = StateFile::Load(restart->checkpoint() + "/pretrain.h5");
+    const StateFile file = StateFile::Load(restart->checkpoint() + "/" + kStateFile);
     config = ResumedConfig(command, file.Text("input"), restart->directory);
   } else {
     config = ReadInput(command.input, command.overrides);
@@ -271,13 +272,7 @@ int RunPretrain(const CommandLine& command, World& world) {
   CheckPretrain(config);
   StartComputing(config, world);
   const std::string directory = restart ? restart->directory : RunDirectory(config, command.input);
-  if (!restart) {
-    if (!ListCheckpoints(directory).empty()) {
-      throw UserError("run/directory = " + directory + ": it holds a run already; resume it with -r latest -d " +
-                      directory);
-    }
-    CreateRunDirectory(directory);
-  }
+  const RunLock lock = restart ? ReopenRunDirectory(*restart) : CreateRunDirectory(directory);
   OpenLog(directory + "/spotlight.log", true);
   WriteFileAtomically(directory + "/input.resolved.ini", DumpConfig(config));
   InstallSignalHandlers();
@@ -286,6 +281,7 @@ int RunPretrain(const CommandLine& command, World& world) {
   if (restart) {
     for (const std::string& problem : restart->problems) LogWarning(problem);
     pretraining.Restore(restart->step);
+    RemoveLaterCheckpoints(directory, restart->step);
     LogLine(fmt::format("resuming at step {}", restart->step));
   }
   return pretraining.Run();

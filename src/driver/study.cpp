@@ -131,7 +131,7 @@ void PrintEnd(const RankStudy& study) {
 int RunStudy(const CommandLine& command, const World& world) {
   if (world.size() > 1) throw UserError("spotlight study works in one process; start it without mpirun");
   InstallSignalHandlers();
-  const Restart newest = *FindRestart(command);
+  const Restart newest = *FindRestart(command, kRunStateFile);
   const RunState state = LoadRunState(newest.checkpoint());
   Config config = ResumedConfig(command, state.input, newest.directory);
   CheckStudy(config);

@@ -386,11 +386,11 @@ void SaveOptimizerState(const OptimizerState& state, const std::string& folder) 
   file.Put("ema", std::span<const float>(state.ema));
   const std::int64_t updates = state.updates;
   file.Put("updates", std::span<const std::int64_t>(&updates, 1));
-  file.Save(folder + "/trainer.h5");
+  file.Save(folder + "/" + kTrainerStateFile);
 }
 
 OptimizerState LoadOptimizerState(const std::string& folder) {
-  const StateFile file = StateFile::Load(folder + "/trainer.h5");
+  const StateFile file = StateFile::Load(folder + "/" + kTrainerStateFile);
   return {file.Floats("weights"), file.Floats("first_moment"), file.Floats("second_moment"), file.Floats("ema"),
           file.Ints("updates").at(0)};
 }

@@ -105,6 +105,7 @@ inline WeightKey RequestWeights(const Request& request, bool ema_kept) {
 }
 
 // A trainer's part of a checkpoint folder.
+inline constexpr char kTrainerStateFile[] = "trainer.h5";  // in the checkpoint's folder
 void SaveOptimizerState(const OptimizerState& state, const std::string& folder);
 OptimizerState LoadOptimizerState(const std::string& folder);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -12,6 +13,22 @@
 #include "record/history.hpp"
 
 namespace spotlight {
+namespace {
+
+std::string OwnBuild() {
+  const std::map<std::string, std::string> provenance = Provenance();
+  return provenance.at("git_sha") + (provenance.at("git_dirty") == "yes" ? "-dirty" : "");
+}
+
+// Those that have written the file so far, in their order, and this one.
+std::string BuildsOf(const RunFile& file) {
+  const std::vector<std::string> names = file.AttributeNames();
+  const bool listed = std::find(names.begin(), names.end(), "git_shas") != names.end();
+  const std::string builds = file.ReadAttribute(listed ? "git_shas" : "git_sha"), own = OwnBuild();
+  return builds == own || builds.ends_with(" " + own) ? builds : builds + " " + own;
+}
+
+}  // namespace
 
 RunRecord::RunRecord(std::string directory, const RecordedInputs& inputs)
     : directory_(std::move(directory)), inputs_(inputs), run_file_(directory_ + "/run.h5") {}
@@ -20,10 +37,12 @@ void RunRecord::Create(const std::map<std::string, std::string>& attributes) {
   std::map<std::string, std::string> all = Provenance();
   all.insert(attributes.begin(), attributes.end());
   all["input"] = DumpConfig(inputs_.config);
+  all["git_shas"] = OwnBuild();
   WriteFileAtomically(directory_ + "/input.resolved.ini", all["input"]);
   run_file_.Create(all, HistoryColumns(inputs_.eval_prompts), inputs_.reward_terms);
   run_file_.WritePrompts(inputs_.train_prompts);
   history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
+  history_->TruncateAfter(-1);  // of a run that ended before it had made run.h5
 }
 
 void RunRecord::Resume(int step, const std::map<std::string, std::string>& attributes) {
@@ -31,7 +50,9 @@ void RunRecord::Resume(int step, const std::map<std::string, std::string>& attri
   history_ = std::make_unique<HistoryLog>(directory_ + "/history.jsonl");
   history_->TruncateAfter(step - 1);
   run_file_.TruncateAfter(step - 1);
-  run_file_.SetAttributes(attributes);
+  std::map<std::string, std::string> all = attributes;
+  all["git_shas"] = BuildsOf(run_file_);
+  run_file_.SetAttributes(all);
 }
 
 void RunRecord::AddFinal(int step, const std::map<std::string, double>& values) {

@@ -47,11 +47,11 @@ void SaveRunState(const RunState& state, const std::string& folder) {
   for (const auto& [key, hash] : state.contents) contents += key + " " + hash + "\n";
   file.Put("contents", contents);
   file.Put("token", state.token);
-  file.Save(folder + "/coordinator.h5");
+  file.Save(folder + "/" + kRunStateFile);
 }
 
 RunState LoadRunState(const std::string& folder) {
-  const StateFile file = StateFile::Load(folder + "/coordinator.h5");
+  const StateFile file = StateFile::Load(folder + "/" + kRunStateFile);
   RunState state;
   const std::vector<std::int64_t>& numbers = file.Ints("numbers");
   state.next_iteration = static_cast<std::uint32_t>(numbers.at(0));

@@ -10,6 +10,8 @@
 
 namespace spotlight {
 
+inline constexpr char kRunStateFile[] = "coordinator.h5";  // in the checkpoint's folder
+
 struct RunState {
   std::uint32_t next_iteration = 0;
   IterationPlan plan;                           // of next_iteration, seeds chosen

@@ -24,7 +24,7 @@ class CheckpointTest : public IoTest {
     state.Put("step", std::vector<std::int64_t>{step});
     state.Put("weights", std::vector<float>(1000, static_cast<float>(step)));
     state.Save(BeginCheckpoint(RunDir(), step) + "/state.h5");
-    CommitCheckpoint(RunDir(), step, keep);
+    CommitCheckpoint(RunDir(), step, keep, {"state.h5"});
   }
 
   std::string StatePath(int step) const { return CheckpointPath(RunDir(), step) + "/state.h5"; }
@@ -106,6 +106,32 @@ TEST_F(CheckpointTest, ResumeBeforeTheNewestLeavesThatCourse) {
   EXPECT_EQ(fs::read_symlink(folder_ / "checkpoints/latest"), "step_000010");
 }
 
+TEST_F(CheckpointTest, LaterOnesGoWithTheirCourse) {
+  for (const int step : {5, 10, 15}) Checkpoint(step);
+  RemoveLaterCheckpoints(RunDir(), 5);
+  EXPECT_THAT(ListCheckpoints(RunDir()), ElementsAre(5));
+  EXPECT_EQ(fs::read_symlink(folder_ / "checkpoints/latest"), "step_000005");
+}
+
+TEST_F(CheckpointTest, AFileThatIsMissingIsNoticedBeforeItCounts) {
+  Checkpoint(1);
+  StateFile().Save(BeginCheckpoint(RunDir(), 2) + "/state.h5");
+  ExpectError<FileError>(
+      [&] {
+        CommitCheckpoint(RunDir(), 2, 1, {"state.h5", "trainer.h5"});
+      },
+      {"step_000002", "trainer.h5"});
+  EXPECT_THAT(ListCheckpoints(RunDir()), ElementsAre(1));
+}
+
+TEST_F(CheckpointTest, AMarkerOfAnotherShapeIsDamage) {
+  Checkpoint(1);
+  for (const std::string recorded : {"3", "{\"size\": \"many\"}", "{\"size\": -1, \"crc32\": null}"}) {
+    WriteFile("checkpoints/step_000001/DONE", "{\"files\": {\"state.h5\": " + recorded + "}}");
+    ExpectError<FileError>([&] { VerifyCheckpoint(RunDir(), 1); }, {"state.h5: damaged"});
+  }
+}
+
 TEST_F(CheckpointTest, FallsBackPastDamage) {
   for (const int step : {1, 2, 3, 4, 5}) Checkpoint(step);
   FlipByte(StatePath(5), 3000);
@@ -131,7 +157,7 @@ TEST_F(CheckpointTest, FullDiskKeepsTheOldCheckpoint) {
     StateFile state;
     state.Put("weights", std::vector<float>(100000, 1.0f));
     state.Save(BeginCheckpoint(RunDir(), 2) + "/state.h5");
-    CommitCheckpoint(RunDir(), 2, 1);
+    CommitCheckpoint(RunDir(), 2, 1, {"state.h5"});
   });
   EXPECT_THAT(message, HasSubstr("step_000002"));
   EXPECT_THAT(message, HasSubstr("File too large"));

@@ -108,6 +108,33 @@ class Resume(RunTest):
         process.send_signal(signal.SIGTERM)
         self.assert_code(STOPPED, sr.wait(process))
 
+    def test_one_run_at_a_time(self):
+        directory = self.folder / "run"
+        process = self.begin(directory)
+        sr.wait_for(process, lambda: rows_written(directory) >= 1, "an iteration")
+        process.send_signal(signal.SIGSTOP)
+        for ranks in (0, 3):
+            result = run(["-r", "latest", "-d", directory], ranks=ranks)
+            self.assert_refused(result, f"a run is going on in {directory}", f"process {process.pid}")
+        process.send_signal(signal.SIGCONT)
+        self.assert_code(FINISHED, sr.wait(process))
+        self.check(directory)
+
+    def test_the_course_that_was_left_does_not_come_back(self):
+        directory = self.folder / "run"
+        changed = dict(CHANGED, run__iterations=3, checkpoint__every=1, checkpoint__keep=9)
+        self.assert_code(FINISHED, train(directory, **changed))
+        first, last = directory / "checkpoints/step_000001", directory / "checkpoints/step_000003"
+        self.assert_refused(run(["-r", first, "-d", self.folder / "branch"]), f"-r goes on in {directory}", "copy")
+        self.assertTrue(last.exists())
+        process = sr.start(sr.command(["-r", first], {"checkpoint/every": 0}))
+        sr.wait_for(process, lambda: not last.exists(), "the checkpoints of the course that is left are gone")
+        process.kill()
+        sr.wait(process)
+        result = run(["-r", "latest", "-d", directory])
+        self.assert_code(FINISHED, result)
+        self.assertIn("resuming at iteration 1", result.out)
+
     def test_finished_run_with_more_iterations(self):
         directory = self.folder / "run"
         self.assert_code(FINISHED, train(directory, **dict(CHANGED, run__iterations=5)))
