@@ -181,7 +181,7 @@ struct SpotConfig {
 };
 
 struct CheckpointConfig {
-  int every = 10;  // iterations; 0: at the end only
+  int every = 10;  // iterations; 0: at the start and the end only
   int keep = 2;
 };
 

@@ -228,7 +228,7 @@ std::vector<Section> FieldList(Config& c) {
       {"checkpoint",
        "what a stopped run goes on from",
        {Whole("every", c.checkpoint.every, AtLeast(0), kMayChange,
-              "iterations between checkpoints; 0: at the end only"),
+              "iterations between checkpoints; 0: at the start and the end only"),
         Whole("keep", c.checkpoint.keep, AtLeast(1), kMayChange, "newest checkpoints that are kept")}},
       {"output",
        "pictures",

@@ -54,19 +54,28 @@ int Coordinator::Run() {
   // A new run saves its start: whatever ends it, -r latest goes on, and a disk that is too small shows at once.
   if (state_.restarts > 0) {
     last_checkpoint_ = static_cast<int>(state_.next_iteration);
-  } else if (config_.checkpoint.every > 0) {
+  } else {
     SaveCheckpoint();
+    longest_record_seconds_ = Seconds(start_);
   }
   const std::uint32_t iterations = static_cast<std::uint32_t>(config_.run.iterations);
-  while (state_.next_iteration < iterations && StopReason().empty()) RunIteration();
+  std::string reason;
+  // One more iteration and its checkpoint must fit.
+  const auto stops = [&] {
+    reason = StopReason(1.5 * longest_iteration_ + longest_record_seconds_);
+    return !reason.empty();
+  };
+  while (state_.next_iteration < iterations && !stops()) RunIteration();
+  SaveCheckpoint();
   if (state_.next_iteration < iterations) {
-    SaveCheckpoint();
-    progress_.Line(fmt::format("stopped after iteration {} of {}: {}. Go on with: -r latest -d {}",
-                               state_.next_iteration, iterations, StopReason(), record_.directory()));
+    TellStopped(fmt::format("after iteration {} of {}", state_.next_iteration, iterations), reason);
     return kExitStopped;
   }
-  FinalEvaluation();
-  return kExitFinished;
+  return FinalEvaluation() ? kExitFinished : kExitStopped;
+}
+
+void Coordinator::TellStopped(const std::string& where, const std::string& reason) {
+  progress_.Line(fmt::format("stopped {}: {}. Go on with: -r latest -d {}", where, reason, record_.directory()));
 }
 
 void Coordinator::RunIteration() {
@@ -102,11 +111,14 @@ void Coordinator::RunIteration() {
   step_seconds_ += values["time_step_s"];
   if (config_.explore.Overlaps()) tail_seconds_ += values["time_explore_tail_s"];
   values["perf_images_per_s"] = (rolled_out + values["explore_images"] + evaluation.images) / values["time_step_s"];
+  const auto recording = std::chrono::steady_clock::now();
   Record(rollouts, advantages, next, std::move(values));
   state_.plan = std::move(next);
   state_.next_iteration = iteration + 1;
   const bool due = config_.checkpoint.every > 0 && (iteration + 1) % config_.checkpoint.every == 0;
   if (due || TakeCheckpointRequest(record_.directory())) SaveCheckpoint();
+  last_record_seconds_ = Seconds(recording);
+  longest_record_seconds_ = std::max(longest_record_seconds_, last_record_seconds_);
 }
 
 void Coordinator::RolloutPhase(bool evaluate, std::vector<Sample>& rollouts, Evaluation& evaluation) {
@@ -248,7 +260,6 @@ void Coordinator::Publish(Trained& trained) {
 
 void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& advantages, const IterationPlan& next,
                          Values values) {
-  const auto start = std::chrono::steady_clock::now();
   values["time_record_s"] = last_record_seconds_;
   values["ranks_reserved"] = trainers_;
   values["ranks_spot"] = dispatch_.roster().explorers();
@@ -259,7 +270,6 @@ void Coordinator::Record(const std::vector<Sample>& rollouts, const Advantages& 
   const double left = (config_.run.iterations - iteration - 1) * (Elapsed() - elapsed_before_) /
                       std::max(1, iteration + 1 - first_iteration_);
   progress_.Step(iteration, values, left);
-  last_record_seconds_ = Seconds(start);
 }
 
 bool Coordinator::EvaluationDue() const {
@@ -287,20 +297,26 @@ void Coordinator::RecordEvaluation(const Evaluation& evaluation, Values& values)
   }
 }
 
-void Coordinator::FinalEvaluation() {
+// False: it was stopped; going on evaluates, and no more.
+bool Coordinator::FinalEvaluation() {
   dispatch_.BeginIteration(state_.next_iteration);
   dispatch_.Add(
       EvaluationRequests(config_, resources_.eval.prompts, state_.next_iteration, config_.output.grid_images));
   const std::size_t total = resources_.eval.prompts.size() * static_cast<std::size_t>(config_.eval.seeds);
-  dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kEvaluate); },
+  const auto reason = [&] { return StopReason(last_record_seconds_); };
+  dispatch_.ServeUntil([&] { return dispatch_.Done(RequestKind::kEvaluate) || !reason().empty(); },
                        [&] { progress_.Phase("evaluate", dispatch_.CountDone(RequestKind::kEvaluate), total); });
+  if (!dispatch_.Done(RequestKind::kEvaluate)) {
+    TellStopped("in the final evaluation", reason());
+    dispatch_.Cancel(RequestKind::kEvaluate);
+    return false;
+  }
   const Evaluation evaluation =
       SummarizeEvaluation(dispatch_.Take(RequestKind::kEvaluate), resources_.reward->names(), resources_.eval.prompts);
   Values values;
   RecordEvaluation(evaluation, values);
   AddCost(dispatch_.ledger(), values);
   record_.AddFinal(static_cast<int>(state_.next_iteration), values);
-  SaveCheckpoint();
   const std::string before = std::isnan(state_.first_strict)
                                  ? fmt::format("reward {:.3f}", state_.first_reward)
                                  : fmt::format("{:.3f} +- {:.3f}", state_.first_strict, state_.first_strict_error);
@@ -323,6 +339,7 @@ void Coordinator::FinalEvaluation() {
   progress_.Line(fmt::format("finished {} iterations in {}{}", config_.run.iterations, DescribeSeconds(Elapsed()),
                              CountWarnings() > 0 ? fmt::format(", {} warnings", CountWarnings()) : std::string()));
   progress_.Line(fmt::format("results: {0}/run.h5  {0}/final  {0}/samples", record_.directory()));
+  return true;
 }
 
 void Coordinator::SaveCheckpoint() {
@@ -345,11 +362,10 @@ void Coordinator::SaveCheckpoint() {
   last_checkpoint_ = step;
 }
 
-std::string Coordinator::StopReason() const {
+std::string Coordinator::StopReason(double needed_seconds) const {
   if (std::string signal = StopSignal(); !signal.empty()) return signal;
   const double limit = static_cast<double>(config_.run.TimeLimitSeconds());
-  // One more iteration and its checkpoint must fit.
-  if (limit > 0 && Seconds(start_) + 1.5 * longest_iteration_ + last_record_seconds_ > limit) return "time limit";
+  if (limit > 0 && Seconds(start_) + needed_seconds > limit) return "time limit";
   return "";
 }
 

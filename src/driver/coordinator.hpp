@@ -27,8 +27,8 @@ class Coordinator {
   Coordinator(const Config& config, const Resources& resources, Dispatch& dispatch, RunRecord& record, RunState state,
               int trainers, const Recording* recording);
 
-  // Iterations until the last, the time limit or a stop signal; then the final evaluation, checkpoint and export.
-  // Returns kExitFinished or kExitStopped. Throws RunFailed, FileError.
+  // Iterations until the last, the time limit or a stop signal, and a checkpoint; then the final evaluation, which
+  // these may end, too, and the export. Returns kExitFinished or kExitStopped. Throws RunFailed, FileError, PeerLost.
   int Run();
 
  private:
@@ -42,13 +42,14 @@ class Coordinator {
   void Publish(Trained& trained);
   void Record(const std::vector<Sample>& rollouts, const Advantages& advantages, const IterationPlan& next,
               Values values);
-  void FinalEvaluation();
+  bool FinalEvaluation();
   void RecordEvaluation(const Evaluation& evaluation, Values& values);
   void SaveCheckpoint();
   bool EvaluationDue() const;
   bool PicturesDue() const;
   WeightKey EvaluationWeights() const { return {state_.next_iteration, config_.train.ema_decay > 0}; }
-  std::string StopReason() const;
+  std::string StopReason(double needed_seconds) const;
+  void TellStopped(const std::string& where, const std::string& reason);
   double Elapsed() const;
 
   const Config& config_;
@@ -65,7 +66,7 @@ class Coordinator {
   int first_iteration_;  // of this part of the run
   int last_checkpoint_ = -1;
   int last_pictures_ = -1;
-  double last_record_seconds_ = 0;
+  double last_record_seconds_ = 0, longest_record_seconds_ = 0;  // files and checkpoint
   double longest_iteration_ = 0;
   double step_seconds_ = 0, tail_seconds_ = 0;  // of all iterations; that they waited for exploration
 };

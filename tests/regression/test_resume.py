@@ -58,6 +58,35 @@ class Resume(RunTest):
                     self.assertLess(rows_written(directory), SETTINGS["run/iterations"])
                     self.finish(directory, ranks)
 
+    def test_asked_twice(self):
+        # An iteration of some seconds is in work; its bits are not waited for.
+        more = {"group/images": 256, "explore/seeds": 0, "sampler/steps": 40}
+        directory = self.folder / "run"
+        process = self.begin(directory, 2, more)
+        sr.wait_for(process, lambda: (directory / "checkpoints/latest").exists(), "the start")
+        process.send_signal(signal.SIGINT)
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        result = sr.wait(process)
+        self.assert_code(STOPPED, result)
+        self.assertIn("asked again, at once", result.err)
+        self.assertEqual(rows_written(directory), 0, str(result))
+
+    def test_stopped_in_the_final_evaluation(self):
+        directory, gold = self.folder / "run", self.folder / "gold"
+        settings = dict(SETTINGS, **{"run/iterations": 1, "eval/seeds": 4, "checkpoint/every": 0})
+        process = sr.start(sr.command([INPUT, "-d", directory], settings))
+        sr.wait_for(process, lambda: (directory / "checkpoints/step_000001").exists(), "the last iteration")
+        process.send_signal(signal.SIGTERM)
+        result = sr.wait(process)
+        self.assert_code(STOPPED, result)
+        self.assertIn("stopped in the final evaluation: SIGTERM. Go on with: -r latest -d", result.out)
+        result = run(["-r", "latest", "-d", directory])
+        self.assert_code(FINISHED, result)
+        self.assertNotIn("iteration 1/1", result.out)
+        self.assert_code(FINISHED, run([INPUT, "-d", gold], settings))
+        self.assert_same_run(directory, gold)
+
     def test_time_limit(self):
         directory = self.folder / "run"
         result = run([INPUT, "-d", directory, "-t", "00:00:04"], dict(SETTINGS, **{"run/iterations": 2000}))
@@ -101,10 +130,10 @@ class Resume(RunTest):
         process = self.begin(directory, 0, more)
         sr.wait_for(process, lambda: rows_written(directory) >= 1, "an iteration")
         (directory / "checkpoint_now").touch()
-        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 1, "the checkpoint of the file")
+        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 2, "the start, and the file's")
         self.assertFalse((directory / "checkpoint_now").exists())
         process.send_signal(signal.SIGUSR2)
-        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 2, "the checkpoint of the signal")
+        sr.wait_for(process, lambda: len(list(directory.glob("checkpoints/step_*"))) == 3, "the checkpoint of the signal")
         process.send_signal(signal.SIGTERM)
         self.assert_code(STOPPED, sr.wait(process))
 
