@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "driver/dispatch.hpp"
 #include "driver/signals.hpp"
@@ -82,6 +83,7 @@ Explorer::Explorer(const Config& config, const Resources& resources, World& worl
                 return wishes.drop;
               }) {
   if (!joined && world.rank() >= world.size() - config.ranks.parked) own_.state = MemberState::kParked;
+  Failpoint("explorer.begin");
   // The self-test: who may err does not count as there.
   if (!worker_.Intact()) throw FileError("the weights that this node's ranks share are damaged; this rank leaves");
   Call(Hello{rank(), Role::kExplorer, world.host(), static_cast<std::uint32_t>(getpid()),

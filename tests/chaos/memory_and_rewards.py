@@ -25,6 +25,7 @@ def rank_logs(run):
 
 
 add_place("M1-alloc", "no memory in a step", "denoise.step:nomem:times=3:nth={nth}")
+add_place("M1-start", "no memory while spot ranks are built", f"explorer.begin:nomem:times=3:{EXPLORERS}")
 
 
 @scenario("M1-limit", "explorers get no more memory than they have (RLIMIT_AS)")
