@@ -155,14 +155,17 @@ bool Explorer::OtherDegreeWanted() {
 
 // Looks for the bell and for losses often, for a call now and then.
 bool Explorer::WaitParked() {
+  const bool lost = pool_.HasLost();  // before the question: who has left because the run ends is no loss
   const Message reply = Decode(
       coordinator_.Call(Encode(Pull{.rank = rank(), .role = Role::kExplorer, .busy_seconds = {}}, run_id_)), run_id_);
   if (std::holds_alternative<Finish>(reply)) return false;
-  bool call = std::holds_alternative<Activate>(reply);
-  if (call) own_.state = MemberState::kActive;
+  const bool called = std::holds_alternative<Activate>(reply);
+  if (called) own_.state = MemberState::kActive;
+  bool call = called || lost;
   const auto* wait = std::get_if<Wait>(&reply);
-  for (std::uint32_t waited = 0; wait != nullptr && waited < wait->milliseconds && !call; ++waited) {
-    call = pool_.rung() || pool_.HasLost() || HasNotice();
+  for (std::uint32_t waited = 0; wait != nullptr && waited < wait->milliseconds && !call && !pool_.HasLost();
+       ++waited) {
+    call = pool_.rung() || HasNotice();
     if (!call) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (call) Regroup(false);

@@ -147,7 +147,7 @@ def parked(run):
     killed(run)
 
 
-ALONE = {"ranks/parked": 4, "ranks/explorer_sp": 1, "run/iterations": 40}
+ALONE = {"ranks/parked": 4, "ranks/explorer_sp": 1}
 
 
 @scenario("parked-alone", "parked ranks take the place of one that worked alone, whose group has nobody else", ALONE)
