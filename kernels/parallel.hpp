@@ -8,9 +8,29 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 
 namespace spotlight {
 
+// What items have thrown: OpenMP ends the process if an exception leaves its threads.
+class FirstException {
+ public:
+  // Within a handler.
+  void Keep() {
+    const std::scoped_lock lock(mutex_);
+    if (first_ == nullptr) first_ = std::current_exception();
+  }
+  void Rethrow() const {
+    if (first_ != nullptr) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
+
+// body(i) for i in [0, items). An exception of an item, of several one, is the caller's when the others have ended.
 template <typename Body>
 void ParallelFor(const char* name, std::int64_t items, const Body& body) {
   using Space = Kokkos::DefaultHostExecutionSpace;
@@ -18,8 +38,16 @@ void ParallelFor(const char* name, std::int64_t items, const Body& body) {
     for (std::int64_t i = 0; i < items; ++i) body(i);
     return;
   }
-  Kokkos::parallel_for(name, Kokkos::RangePolicy<Space>(0, items), body);
+  FirstException failure;
+  Kokkos::parallel_for(name, Kokkos::RangePolicy<Space>(0, items), [body, &failure](std::int64_t i) {
+    try {
+      body(i);
+    } catch (...) {
+      failure.Keep();
+    }
+  });
   Space().fence();
+  failure.Rethrow();
 }
 
 // body(begin, end) over the blocks of [0, size): for pointwise loops.
