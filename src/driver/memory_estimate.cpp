@@ -1,6 +1,7 @@
 #include "driver/memory_estimate.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "driver/computing.hpp"
 #include "train/shard_collectives.hpp"
@@ -19,6 +20,19 @@ constexpr double kBackwardKernels = 11.5 * kMiB;
 constexpr double kScratch = 1.1;
 // Three forms of a piece of weights (comm/weight_pieces.hpp): values, message, frame.
 constexpr double kMessage = 3 * 16 * kMiB;
+
+// Scratch memory on a device: at least cuBLASLt's, and in units of as much (kernels/cuda/scratch.hpp). cuDNN's backward
+// of attention on bfloat16, where it is deterministic in no other way (Hopper), keeps a number of bfloat16 for each
+// head, query and key of a sample, in tiles of 64 queries and 128 keys, and ours beside it rows of the output and of
+// its gradient (kernels/attention_cudnn.cpp).
+double ScratchOnDevice(const TransformerConfig& model, bool bf16, bool trains, double tokens, double degree) {
+  constexpr double kUnit = 64 * kMiB;
+  if (!bf16 || !trains) return kUnit;
+  const auto tiles = [&](double size) { return std::ceil(tokens / size) * size; };
+  const double heads = std::ceil(model.num_attention_heads / degree);
+  const double bytes = 2 * heads * (tiles(64) * tiles(128) + 2 * tokens * model.attention_head_dim);
+  return std::ceil(bytes / kUnit) * kUnit;
+}
 
 // Activations of a sample are counted in multiples of tokens x width of this rank: see model/dit_activations.hpp.
 // Of them the streams, and sums and tables of their rows, are always fp32, the branches as model/activations has it.
@@ -119,6 +133,8 @@ MemoryEstimate EstimateMemory(const Config& config, const DitLayout& layout, Ind
     // What is trained, and its average, where evaluations use one.
     const double versions = config.train.ema_decay > 0 ? 2 : 1;
     memory.weights = memory.base + memory.table + versions * (lora ? trained : model_copy);
+    memory.scratch_on_device =
+        ScratchOnDevice(model, element == 2, trains, image + static_cast<double>(text_tokens), degree);
     const auto bytes = [&](const Units& units) { return units.branches * element + units.streams * 4; };
     const Units group_forward = degree > 1 ? kGroupForward : Units{};
     const double forward = bytes(kForwardOnly + group_forward);

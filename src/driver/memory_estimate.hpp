@@ -21,10 +21,11 @@ struct MemoryEstimate {
   double program = 0;      // code and libraries, measured
   double total() const { return weights + optimizer + activations + control + program; }
   // What has to be on the device, if the rank has one, and what stays in the host's memory.
-  double device() const { return weights + optimizer_on_device + activations + exchange; }
+  double device() const { return weights + optimizer_on_device + activations + exchange + scratch_on_device; }
   double beside_device() const { return total() - weights - optimizer_on_device - activations; }
   double optimizer_on_device = 0;  // without the copies that a checkpoint makes
   double exchange = 0;             // only on a device: windows of a node's ranks, pieces of the trainers' sums
+  double scratch_on_device = 0;    // what the libraries work in, of the largest call
 };
 
 // text_tokens: of the longest prompt. sigmas: rows of the modulation table.

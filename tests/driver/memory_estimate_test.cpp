@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "driver/memory_advice.hpp"
 
 namespace spotlight {
@@ -132,6 +134,23 @@ TEST_F(QwenImage, Bf16ActivationsHalveTheBranches) {
   EXPECT_NEAR(trainer.activations - Estimate(Role::kTrainer).activations, token * (16 * 19 + 4 * (19 + 12)), 1);
   EXPECT_EQ(Estimate(Role::kTrainer).weights, trainer.weights);
   EXPECT_EQ(Estimate(Role::kTrainer).optimizer, trainer.optimizer);
+}
+
+// 24 heads, 1024 + 64 tokens: 17 tiles of 64 queries, 9 of 128 keys.
+TEST_F(QwenImage, AttentionsBackwardTakesScratchMemory) {
+  constexpr double kUnit = 64 * 1024 * 1024;
+  EXPECT_EQ(Estimate(Role::kTrainer).scratch_on_device, kUnit) << "our own kernels do fp32";
+  config_.model.activations = ModelConfig::Activations::kBf16;
+  EXPECT_EQ(Estimate(Role::kExplorer).scratch_on_device, kUnit);
+  const MemoryEstimate small = Estimate(Role::kTrainer);
+  EXPECT_EQ(small.scratch_on_device, kUnit * std::ceil(2.0 * 24 * (1088 * 1152 + 2 * 1088 * 128) / kUnit));
+  EXPECT_EQ(small.device(), small.weights + small.optimizer_on_device + small.activations + small.scratch_on_device);
+  EXPECT_EQ(Estimate(Role::kCoordinator).scratch_on_device, 0);
+  config_.sampler.height = config_.sampler.width = 1280;
+  const double large = Estimate(Role::kTrainer).scratch_on_device;
+  EXPECT_NEAR(large / kGiB, 2.03, 0.1);
+  config_.ranks.trainer_sp = 2;
+  EXPECT_NEAR(Estimate(Role::kTrainer).scratch_on_device, large / 2, kUnit) << "a rank has its own heads, all tokens";
 }
 
 TEST_F(QwenImage, GuidanceAndSharingScaleActivations) {
