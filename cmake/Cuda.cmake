@@ -2,7 +2,7 @@
 #
 # SPOTLIGHT_CUDA = AUTO (take it if all is there), ON (an error if anything is missing) or OFF. Sets
 # SPOTLIGHT_CUDA_FOUND, SPOTLIGHT_CUDA_STATE (versions, or why it is left out) and, if found, enables the language CUDA
-# and finds the targets CUDA::*, CUDNN::cudnn, NCCL::nccl and spotlight_cudnn_frontend. No driver and no GPU is needed to
+# and finds the targets CUDA::*, CUDNN::cudnn and spotlight_cudnn_frontend, and NCCL. No driver and no GPU is needed to
 # build. To be included from the top directory, where a language can be enabled.
 set(SPOTLIGHT_CUDA AUTO CACHE STRING "build the CUDA back end: AUTO, ON or OFF")
 set_property(CACHE SPOTLIGHT_CUDA PROPERTY STRINGS AUTO ON OFF)

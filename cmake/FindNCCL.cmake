@@ -1,5 +1,5 @@
 # NCCL 2, for which neither CMake nor the toolkit has a finder. Looks in NCCL_ROOT (variable or environment) and beside
-# the CUDA toolkit. Gives the target NCCL::nccl and the variables NCCL_FOUND and NCCL_VERSION.
+# the CUDA toolkit. Gives the variables NCCL_FOUND, NCCL_VERSION, NCCL_INCLUDE_DIR and NCCL_LIBRARY.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(NCCL_INCLUDE_DIR)
@@ -9,9 +9,4 @@ if(NCCL_INCLUDE_DIR)
 endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(NCCL REQUIRED_VARS NCCL_LIBRARY NCCL_INCLUDE_DIR VERSION_VAR NCCL_VERSION)
-if(NCCL_FOUND AND NOT TARGET NCCL::nccl)
-  add_library(NCCL::nccl UNKNOWN IMPORTED)
-  set_target_properties(NCCL::nccl PROPERTIES IMPORTED_LOCATION "${NCCL_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR}")
-endif()
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
