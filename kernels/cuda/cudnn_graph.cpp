@@ -57,6 +57,7 @@ struct AttentionLayout {
 
 struct CudnnGraph::Graph {
   frontend::graph::Graph graph;
+  std::vector<frontend::NumericalNote_t> refused{frontend::NumericalNote_t::NONDETERMINISTIC};  // notes of engines
 
   // Nodes look at the device when they are added, so it comes first.
   explicit Graph(const DescribedDevice* device) {
@@ -77,7 +78,7 @@ struct CudnnGraph::Graph {
         status.is_bad()) {
       return status;
     }
-    graph.deselect_numeric_notes({frontend::NumericalNote_t::NONDETERMINISTIC});
+    graph.deselect_numeric_notes(refused);
     return graph.check_support();
   }
 };
@@ -122,6 +123,9 @@ CudnnGraph CudnnGraph::AttentionBackward(const AttentionProblem& problem, const 
 
 CudnnGraph CudnnGraph::Convolution(const ConvolutionProblem& p, const DescribedDevice* device) {
   auto made = std::make_unique<Graph>(device);
+  // TF32 is a note of its own (tensor cores): these stand for fp16 or bfloat16 in place of fp32.
+  made->refused.push_back(frontend::NumericalNote_t::DOWN_CONVERT_INPUTS);
+  made->refused.push_back(frontend::NumericalNote_t::REDUCED_PRECISION_REDUCTION);
   frontend::graph::Graph& graph = made->graph;
   const std::int64_t row = p.columns * p.in, y_rows = p.rows + p.pad_top + p.pad_bottom - p.taps + 1;
   const std::int64_t y_columns = p.columns + p.pad_left + p.pad_right - p.taps + 1;
