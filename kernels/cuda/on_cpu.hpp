@@ -2,8 +2,8 @@
 // knows none of it. No part of the toolkit is needed, and none may be included (guard it by __CUDACC__).
 //
 // Has: grids and blocks of three dimensions, static and dynamic shared memory, __syncthreads, __syncwarp, shuffles,
-// votes, vector types, and the intrinsics below. Has not: tensor cores, asynchronous copies, clusters, atomics.
-// Compile with -Wno-unknown-pragmas (#pragma unroll).
+// votes, vector types, and the intrinsics below; tensor cores and asynchronous copies are mma.cuh's. Has not: clusters,
+// atomics. Compile with -Wno-unknown-pragmas (#pragma unroll).
 //
 // How it runs: the threads of a block are fibers of one thread of the processor, so a block is never truly
 // concurrent, and `__shared__` is `static thread_local`. A thread runs until it has to wait for others; a warp runs
