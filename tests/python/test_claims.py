@@ -57,7 +57,7 @@ def test_runs_what_is_missing_and_refuses_what_is_not_alike(claims):
     assert claims.call(*SMALL)[0] == 0
     assert len(claims.started()) == 6, "all of them are there"
     code, text = claims.call(*SMALL, "--ranks", "5", "train/updates=2")
-    assert code == 2 and "another ranks, settings" in text and "another folder" in text, text
+    assert code == 2 and "differ in: ranks, settings" in text and "another folder" in text, text
     with open(claims.program, "a", encoding="utf-8") as file:
         file.write("# another program\n")
     code, text = claims.call(*SMALL)
