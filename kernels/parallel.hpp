@@ -30,14 +30,11 @@ class FirstException {
   std::exception_ptr first_;
 };
 
-// body(i) for i in [0, items). An exception of an item, of several one, is the caller's when the others have ended.
+// body(i) for i in [0, items) on several threads. A function of its own, so that the compiler makes of a loop on one
+// thread what it did without handlers.
 template <typename Body>
-void ParallelFor(const char* name, std::int64_t items, const Body& body) {
+[[gnu::noinline]] void RunOnThreads(const char* name, std::int64_t items, const Body& body) {
   using Space = Kokkos::DefaultHostExecutionSpace;
-  if (items <= 1 || Space().concurrency() == 1) {  // a launch costs more than a small item
-    for (std::int64_t i = 0; i < items; ++i) body(i);
-    return;
-  }
   FirstException failure;
   Kokkos::parallel_for(name, Kokkos::RangePolicy<Space>(0, items), [body, &failure](std::int64_t i) {
     try {
@@ -48,6 +45,13 @@ void ParallelFor(const char* name, std::int64_t items, const Body& body) {
   });
   Space().fence();
   failure.Rethrow();
+}
+
+// body(i) for i in [0, items). An exception of an item, of several one, is the caller's when the others have ended.
+template <typename Body>
+void ParallelFor(const char* name, std::int64_t items, const Body& body) {
+  if (items > 1 && Kokkos::DefaultHostExecutionSpace().concurrency() > 1) return RunOnThreads(name, items, body);
+  for (std::int64_t i = 0; i < items; ++i) body(i);  // a launch costs more than a small item
 }
 
 // body(begin, end) over the blocks of [0, size): for pointwise loops.
