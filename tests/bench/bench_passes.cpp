@@ -13,11 +13,13 @@
 //
 // Prints one JSON line: {"benchmark": "passes", "back_end", "device", "small": b, "product_tflop_per_s": t, "passes":
 // [{"mode", "pixels", "layers", "layers_wanted", "activations": "bf16"|"fp32", "flops", "median_s", "min_s",
-// "tflop_per_s", "share", "seconds_of_60_layers", "memory_gb"}, ...], "left_out": n}. flops: products and attention of
-// the blocks by definition, without what is recomputed: a backward to the inputs has the products of a forward once
-// more, and 2.5 times its attention. share: of the library's best bf16 product, measured in the same run.
-// seconds_of_60_layers: median_s * 60 / layers. memory_gb: of the device, used by all processes after the pass. Exit
-// code 1: a pass failed ("error" in place of numbers); 2: the back end cannot be had.
+// "tflop_per_s", "share", "seconds_of_60_layers", "memory_gb"}, ...], "plan_seconds": [s, ...], "left_out": n}. flops:
+// products and attention of the blocks by definition, without what is recomputed: a backward to the inputs has the
+// products of a forward once more, and 2.5 times its attention. share: of the library's best bf16 product, measured in
+// the same run. seconds_of_60_layers: median_s * 60 / layers. plan_seconds: what the first attention, forward and
+// backward, of a text of another length takes more than the second, for five lengths: cuDNN plans each of them.
+// memory_gb: of the device, used by all processes after the pass. Exit code 1: a pass failed ("error" in place of
+// numbers); 2: the back end cannot be had.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -159,6 +161,37 @@ class Passes {
   std::unique_ptr<WeightStorage> weights_;
 };
 
+// Of the smallest image.
+std::vector<double> PlanSeconds(const Sizes& sizes, ElementType type) {
+  constexpr int kLengths = 5;
+  const Index heads = sizes.config.num_attention_heads, head_size = sizes.config.attention_head_dim;
+  const Index image = Index{sizes.sides[0]} * sizes.sides[0];
+  std::vector<double> planning;
+  for (int length = 1; length <= kLengths; ++length) {
+    Arrays arrays;
+    const TokenRowTable text_rows({sizes.text + length}), image_rows({image});
+    const Index text = sizes.text + length, joint = (text + image) * heads * head_size;
+    const Index text_size = text * heads * head_size, image_size = image * heads * head_size;
+    const AttentionShape shape{
+        .text = text_rows.view(), .image = image_rows.view(), .heads = heads, .head_size = head_size};
+    const ConstActivations q = arrays.Read(joint, type), k = arrays.Read(joint, type), v = arrays.Read(joint, type);
+    const Activations out_text = arrays.Write(text_size, type), out_image = arrays.Write(image_size, type);
+    const Activations dq = arrays.Write(joint, type), dk = arrays.Write(joint, type), dv = arrays.Write(joint, type);
+    float* lse = arrays.Write((text + image) * heads);
+    const auto seconds = [&] {
+      AllFinite(1, lse);  // waits for what was launched before
+      const auto began = std::chrono::steady_clock::now();
+      AttentionForward(shape, q, k, v, nullptr, out_text, out_image, lse);
+      AttentionBackward(shape, q, k, v, nullptr, out_text, out_image, lse, out_text, out_image, dq, dk, dv);
+      AllFinite(1, lse);
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    };
+    const double first = seconds();
+    planning.push_back(first - seconds());
+  }
+  return planning;
+}
+
 // What is printed of one pass.
 struct Row {
   Mode mode;
@@ -196,6 +229,7 @@ int Bench(const Arguments& arguments) {
   const Sizes sizes = SizesOf(arguments.small);
   const ElementType type = arguments.cuda ? ElementType::kBf16 : ElementType::kFp32;
 
+  const std::vector<double> planning = PlanSeconds(sizes, type);
   std::vector<std::string> rows;
   int failures = 0, left_out = 0;
   for (const int wanted : arguments.layers) {
@@ -237,9 +271,10 @@ int Bench(const Arguments& arguments) {
   std::string text;
   for (const std::string& row : rows) text += (text.empty() ? "" : ", ") + row;
   fmt::print(R"({{"benchmark": "passes", "back_end": "{}", "device": {}, "small": {}, "product_tflop_per_s": {:.3f}, )"
-             R"("passes": [{}], "left_out": {}}})"
+             R"("passes": [{}], "plan_seconds": [{:.4f}], "left_out": {}}})"
              "\n",
-             arguments.cuda ? "cuda" : "kokkos", Quoted(meter->device()), arguments.small, peak / 1e12, text, left_out);
+             arguments.cuda ? "cuda" : "kokkos", Quoted(meter->device()), arguments.small, peak / 1e12, text,
+             fmt::join(planning, ", "), left_out);
   return failures > 0 ? 1 : 0;
 }
 

@@ -219,7 +219,9 @@ class Bookkeeping(unittest.TestCase):
         result = subprocess.run([BUILD / "tests/bench/bench_passes", "--small", "--layers=3", "--repeats=2"],
                                 capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(result.returncode, 0, result.stderr)
-        rows = stages.last_json(result.stdout)["passes"]
+        numbers = stages.last_json(result.stdout)
+        self.assertEqual(len(numbers["plan_seconds"]), 5, numbers)
+        rows = numbers["passes"]
         self.assertEqual([(row["pixels"], row["mode"]) for row in rows],
                          [(side * 16, mode) for side in (4, 6) for mode in ("forward", "lora", "frozen")])
         for row in rows:
@@ -240,7 +242,8 @@ MEASURED = {
                 {"name": "sde_step", "shape": "small", "type": "fp32", "bytes": 10**6, "flops": 0,
                  "median_s": 1e-4, "gb_per_s": 100, "tflop_per_s": 0, "share": 0.025},
                 {"name": "convolve", "shape": "any", "type": "fp32", "error": "no plan"}]}},
-        "passes": {"status": "passed", "seconds": 1, "summary": "", "memory_mib": None, "numbers": {"passes": [
+        "passes": {"status": "passed", "seconds": 1, "summary": "", "memory_mib": None, "numbers": {
+            "plan_seconds": [0.8, 0.25, 0.3, 0.2, 0.25], "passes": [
             {"mode": "forward", "pixels": 1280, "layers": 20, "layers_wanted": 20, "activations": "bf16",
              "median_s": 0.1, "tflop_per_s": 560, "share": 0.7, "seconds_of_60_layers": 0.3, "memory_gb": 20},
             {"mode": "lora", "pixels": 1280, "layers": 60, "layers_wanted": 60, "activations": "bf16",
@@ -277,6 +280,7 @@ class Report(unittest.TestCase):
         self.assertIn("```\nno device is left\n```", report.markdown(failed))
         text = report.markdown(MEASURED)
         for words in ("| gelu_forward | large | bf16 | 100.0 | 100.0 | 3700 GB/s | 92 % |", "FAILED: no plan",
+                      "An attention takes 0.80 s longer the first time, and 0.20 to 0.30 s for each other length of text",
                       "120.0 (compiled, native) | 1.20 |", "| operations | passed | 1 | 1000 |"):
             self.assertIn(words, text)
 

@@ -76,6 +76,10 @@ def passes(facts):
             "60 / layers.\n\n")
     text += table(("pass", "px", "layers", "activations", "ms", "TFLOP/s", "of the peak", "ms of 60 layers", "GPU GB",
                    "diffusers ms", "its time / ours"), rows)
+    planned = numbers.get("plan_seconds")
+    if planned:
+        text += (f"\n\nAn attention takes {planned[0]:.2f} s longer the first time, and {min(planned[1:]):.2f} to "
+                 f"{max(planned[1:]):.2f} s for each other length of text: cuDNN makes a plan for it, once.")
     others = numbers_of(facts, "peer").get("passes", ())
     if others:
         text += "\n\n" + table(("diffusers", "px", "layers", "how", "attention", "ms", "GB"), [
