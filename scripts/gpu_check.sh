@@ -34,11 +34,17 @@ build=${SPOTLIGHT_GPU_CHECK_BUILD:-}
 archive=
 cpu=
 words=()
+refuse() {
+  echo "gpu_check.sh: $1" >&2
+  exit 2
+}
 while (($#)); do
   case $1 in
-    -b | --build) build=${2:?-b FOLDER} && shift ;;
+    -b | --build) [[ -n ${2:-} ]] || refuse "$1 needs a build folder: $1 FOLDER"
+      build=$2 && shift ;;
     --build=*) build=${1#*=} ;;
-    --pack) archive=${2:?--pack ARCHIVE.tar.gz} && shift ;;
+    --pack) [[ -n ${2:-} ]] || refuse "--pack needs a file: --pack ARCHIVE.tar.gz"
+      archive=$2 && shift ;;
     --cpu) cpu=yes words+=("$1") ;;
     -h | --help) exec python3 -B tests/gpu/gpu_check.py --help ;;
     *) words+=("$1") ;;
@@ -47,12 +53,18 @@ while (($#)); do
 done
 
 if [[ -z $cpu && -z $archive ]] && ! python3 -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then
-  echo "gpu_check.sh: there is no NVIDIA driver (libcuda.so.1) on this machine; --cpu rehearses without a GPU" >&2
-  exit 2
+  refuse "there is no NVIDIA driver (libcuda.so.1) on this machine; --cpu rehearses without a GPU"
 fi
 if [[ -z $build ]]; then
   scripts/setup.sh >&2
-  if [[ -z $cpu ]]; then targets+=(spotlight_cuda spotlight_cuda_meter); fi
+  if [[ -z $cpu ]]; then
+    listed=$(scripts/build.sh cpu-release help)
+    echo "${listed%%All primary targets*}" >&2 # what was found, where nothing had been configured
+    if ! grep -q '^spotlight_cuda:' <<<"$listed"; then
+      refuse "CUDA is missing for a build: $(cmake --preset cpu-release 2>&1 | sed -n "s/^.*CUDA  *left out: //p")"
+    fi
+    targets+=(spotlight_cuda spotlight_cuda_meter)
+  fi
   scripts/build.sh cpu-release "${targets[@]}" >&2
   build=build/cpu-release
 fi

@@ -36,7 +36,8 @@ void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   if (error == cudaSuccess) return;
   const char* name = "?";
   cudaFuncGetName(&name, reinterpret_cast<const void*>(kernel));
-  SPOTLIGHT_REQUIRE(error == cudaSuccess, std::string("launch of ") + name + ": " + cudaGetErrorString(error));
+  SPOTLIGHT_REQUIRE(error == cudaSuccess, std::string("launch of ") + name + ": " + cudaGetErrorName(error) + ", " +
+                                              cudaGetErrorString(error));
 }
 
 // The dynamic shared memory of the calling thread's block, 16-byte aligned, uninitialised.

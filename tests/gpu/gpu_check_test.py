@@ -23,6 +23,7 @@ LIMIT = 280
 sys.path.insert(0, str(SOURCE / "tests/gpu"))
 import report  # noqa: E402
 import stages  # noqa: E402
+from processes import Processes  # noqa: E402
 
 
 def has_driver():
@@ -122,6 +123,8 @@ class Script(Folder):
         result = check("--cpu", build=self.folder)
         self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
         self.assertIn("no complete build: spotlight, tests/kernels/kernels_test", result.stderr)
+        result = subprocess.run([SCRIPT, "--cpu", "-b"], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual((result.returncode, result.stderr), (2, "gpu_check.sh: -b needs a build folder: -b FOLDER\n"))
         result = check("--cpu", "--stages", "kernel")
         self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
         self.assertIn("no stage kernel; there are kernels,", result.stderr)
@@ -183,6 +186,47 @@ def expected(b):
         "linear_backward_input": (2 * tokens + d * d, 2 * r * d * d),
         "linear_backward_weight": (2 * tokens + 2 * d * d + 2 * d, 2 * r * d * d),
     }
+
+
+# Speaks GoogleTest's flags. A.one passes; B.one leaves an error that lasts to all that follow in its process; C.one
+# passes alone; D.one skips itself.
+TESTS = r"""#!/usr/bin/env python3
+import fnmatch, json, sys
+flags = dict(word.lstrip("-").split("=", 1) if "=" in word else (word.lstrip("-"), "") for word in sys.argv[1:])
+wanted = flags["gtest_filter"].split(":")
+chosen = [suite for suite in "ABCD" if any(fnmatch.fnmatch(suite + ".one", pattern) for pattern in wanted)]
+if "gtest_list_tests" in flags:
+    print("".join(f"{suite}.\n  one\n" for suite in chosen))
+    sys.exit(0)
+broken, suites = False, []
+for suite in chosen:
+    broken = broken or suite == "B"
+    row = {"name": "one", "status": "RUN", "result": "SKIPPED" if suite == "D" else "COMPLETED"}
+    if broken and suite != "D":
+        row["failures"] = [{"failure": "launch of K: cudaErrorIllegalAddress, an illegal memory access"}]
+    suites.append({"name": suite, "testsuite": [row]})
+with open(flags["gtest_output"].removeprefix("json:"), "w") as report:
+    json.dump({"testsuites": suites}, report)
+sys.exit(1 if broken else 0)
+"""
+
+
+class Suites(Folder):
+    def play(self, *wanted):
+        (self.folder / "some_test").write_text(TESTS)
+        (self.folder / "some_test").chmod(0o755)
+        return stages.google_tests(stages.Check(self.folder, Processes()), "some_test", wanted, (), 60)
+
+    def test_an_error_that_lasts_does_not_hide_what_follows(self):
+        result = self.play("*")
+        self.assertEqual(result.status, "failed", result)
+        self.assertEqual(list(result.numbers["failures"]), ["B.one"], result)
+        self.assertEqual(result.numbers["tests"], 3)
+        self.assertEqual(self.play("A.*", "C.*").summary, "2 tests")
+
+    def test_what_skips_itself_has_not_passed(self):
+        self.assertEqual(self.play("D.*").status, "skipped")
+        self.assertEqual(self.play("A.*", "D.*").status, "passed")
 
 
 class Bookkeeping(unittest.TestCase):

@@ -3,7 +3,8 @@
     runs.py BACK_END            cuda or kokkos, for device/backend
 
 Uses tests/regression/spotlight_run.py and its environment variables. Prints a JSON line {"runs": {name: {"passed": b,
-"seconds": s, "why": "..."}}}; exit code 0: all passed, 1: some did not.
+"seconds": s, "why": "..."}}} when a run begins and when it ends, so that the last one tells all also of who is stopped:
+what has begun and not ended has not passed. Exit code 0: all passed, 1: some did not.
 """
 
 import json
@@ -88,11 +89,20 @@ class Timed(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
         self.began = time.monotonic()
-        self.rows[self.name_of(test)] = {"passed": True, "seconds": 0.0, "why": ""}
+        self.rows[self.name_of(test)] = {"passed": False, "seconds": 0.0, "why": "it was stopped"}
+        self.show()
 
     def stopTest(self, test):
         super().stopTest(test)
         self.rows[self.name_of(test)]["seconds"] = round(time.monotonic() - self.began, 2)
+        self.show()
+
+    def show(self):
+        print(json.dumps({"runs": self.rows}), flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.rows[self.name_of(test)].update(passed=True, why="")
 
     def blame(self, test, error):
         text = "".join(traceback.format_exception(*error))
@@ -115,7 +125,6 @@ def main(back_end):
     Runs.back_end = back_end
     result = Timed()
     unittest.defaultTestLoader.loadTestsFromTestCase(Runs).run(result)
-    print(json.dumps({"runs": result.rows}))
     return 0 if result.wasSuccessful() else 1
 
 

@@ -21,6 +21,10 @@ GOLDEN = ("*DitGolden*", "*LoraGolden*", "*StepCacheGolden*", "VaeGolden*")
 BF16 = ("*Bf16*", "*Bfloat16*")
 # Of model_test what is neither golden nor of the host.
 MODEL = ("*ModulationTable*", "*KeptSamples*", "StepCache.*", "*StepCacheBatch*", "*SequenceParallel*")
+# Errors after which the device refuses all work of the process: what comes later fails, too, whatever it computes.
+LASTING = ("cudaErrorIllegalAddress", "cudaErrorIllegalInstruction", "cudaErrorLaunchFailure", "cudaErrorLaunchTimeout",
+           "cudaErrorMisalignedAddress", "cudaErrorInvalidAddressSpace", "cudaErrorInvalidPc", "cudaErrorAssert",
+           "cudaErrorHardwareStackError", "cudaErrorECCUncorrectable")
 
 
 @dataclasses.dataclass
@@ -95,8 +99,18 @@ def suites_of(check, program, chosen, seconds):
     return outcome, [line.split()[0] for line in outcome.out.splitlines() if line and not line.startswith(" ")]
 
 
+def to_run_alone(suites, outcome, tests):
+    """The suites of which nothing is known after a call with all: it died, or an error that lasts hid what followed."""
+    if not tests and outcome.code != 0:
+        return suites
+    if not any(word in message for _, message in tests.values() for word in LASTING):
+        return []
+    of = {suite: [passed for name, (passed, _) in tests.items() if name.startswith(suite)] for suite in suites}
+    return [suite for suite, passed in of.items() if not (passed and all(passed))]
+
+
 def google_tests(check, program, wanted, unwanted, seconds, flags=()):
-    """All in one process; if it dies each suite by itself, so that one fault does not hide the others."""
+    """All in one process; suites of which that tells nothing each by itself, so that one fault does not hide others."""
     flags = flags or (f"--back_end={check.back_end}",)
     chosen = filter_of(wanted, unwanted)
     began = time.monotonic()
@@ -108,15 +122,15 @@ def google_tests(check, program, wanted, unwanted, seconds, flags=()):
     outcome, tests = run_tests(check, program, chosen, seconds * 0.65, flags)
     log = outcome.tail()
     dead = {}
-    if not tests:
-        negative = "-" + ":".join(unwanted) if unwanted else ""
-        for number, suite in enumerate(suites):
-            left = seconds - (time.monotonic() - began)
-            alone, some = run_tests(check, program, f"{suite}*{negative}", left / (len(suites) - number),
-                                    flags)
-            tests.update(some)
-            if not some and alone.code != 0:
-                dead[suite] = f"{ended(alone)}\n{alone.tail(600)}"
+    again = to_run_alone(suites, outcome, tests)
+    negative = "-" + ":".join(unwanted) if unwanted else ""
+    for number, suite in enumerate(again):
+        tests = {name: result for name, result in tests.items() if not name.startswith(suite)}
+        left = seconds - (time.monotonic() - began)
+        alone, some = run_tests(check, program, f"{suite}*{negative}", left / (len(again) - number), flags)
+        tests.update(some)
+        if not some and alone.code != 0:
+            dead[suite] = f"{ended(alone)}\n{alone.tail(600)}"
     bad = {name: message for name, (passed, message) in tests.items() if not passed}
     numbers = {"tests": len(tests), "failures": {**bad, **dead}}
     if bad or dead:
@@ -125,6 +139,8 @@ def google_tests(check, program, wanted, unwanted, seconds, flags=()):
     if outcome.code != 0:
         return Result(FAILED, f"{len(tests)} tests passed, but {ended(outcome)} with all of them in one process",
                       numbers, log)
+    if not tests:
+        return Result(SKIPPED, f"all tests {chosen} skip themselves here", numbers, log)
     return Result(PASSED, f"{len(tests)} tests", numbers)
 
 
@@ -137,21 +153,31 @@ def goldens_fp32(check, seconds):
     return google_tests(check, "tests/model/model_test", ("*LoraGolden*",) if check.cpu else GOLDEN, BF16, seconds)
 
 
-def goldens_bf16(check, seconds):
-    """Weights in bfloat16, and activations. Of the CPU the emulation alone takes them."""
-    program = "tests/model/model_test"
-    weights = google_tests(check, program, ("Bfloat16Golden*",) if check.cpu else BF16, ("*NodeWeights*",), seconds / 2)
+def twice(check, first, wanted, seconds):
+    """Result of model_test: `first`, and the tests `wanted` with activations in bfloat16 (of the CPU the emulation alone
+    takes them)."""
     flags = ("--back_end=" + ("cuda_on_cpu" if check.cpu else "cuda"), "--activations=bf16")
-    activations = google_tests(check, program, ("*LoraGolden*",) if check.cpu else GOLDEN[:3], (), seconds / 2, flags)
-    numbers = {"tests": weights.numbers.get("tests", 0) + activations.numbers.get("tests", 0),
-               "failures": {**weights.numbers.get("failures", {}), **activations.numbers.get("failures", {})}}
-    status = max(weights.status, activations.status, key=(SKIPPED, PASSED, FAILED).index)
-    return Result(status, f"weights: {weights.summary}; activations: {activations.summary}", numbers,
-                  weights.log + activations.log)
+    activations = google_tests(check, "tests/model/model_test", wanted, (), seconds, flags)
+    numbers = {"tests": first.numbers.get("tests", 0) + activations.numbers.get("tests", 0),
+               "failures": {**first.numbers.get("failures", {}),
+                            **{f"bf16 {name}": why for name, why in activations.numbers.get("failures", {}).items()}}}
+    status = max(first.status, activations.status, key=(SKIPPED, PASSED, FAILED).index)
+    return Result(status, f"{first.summary}; bf16 activations: {activations.summary}", numbers,
+                  "\n".join(log for log in (first.log, activations.log) if log))
+
+
+def goldens_bf16(check, seconds):
+    weights = google_tests(check, "tests/model/model_test", ("Bfloat16Golden*",) if check.cpu else BF16,
+                           ("*NodeWeights*",), seconds / 2)
+    weights.summary = f"weights: {weights.summary}"
+    return twice(check, weights, ("*LoraGolden*",) if check.cpu else GOLDEN[:3], seconds / 2)
 
 
 def model(check, seconds):
-    return google_tests(check, "tests/model/model_test", MODEL[:1] if check.cpu else MODEL, (*GOLDEN, *BF16), seconds)
+    some = ("*KeptSamples*",) if check.cpu else MODEL
+    fp32 = google_tests(check, "tests/model/model_test", some, (*GOLDEN, *BF16), seconds / 2)
+    fp32.summary = f"fp32: {fp32.summary}"
+    return twice(check, fp32, some, seconds / 2)
 
 
 def benchmark(check, words, seconds):
@@ -213,8 +239,9 @@ def runs(check, seconds):
     if numbers is None:
         return Result(FAILED, ended(outcome), {}, outcome.tail())
     bad = [name for name, row in numbers["runs"].items() if not row["passed"]]
-    if bad:
-        return Result(FAILED, f"{len(bad)} of {len(numbers['runs'])} failed: {', '.join(bad)}", numbers, outcome.tail())
+    if bad or outcome.code != 0:
+        return Result(FAILED, f"{len(bad)} of {len(numbers['runs'])} failed: {', '.join(bad)}; {ended(outcome)}",
+                      numbers, outcome.tail())
     return Result(PASSED, ", ".join(numbers["runs"]), numbers)
 
 
@@ -224,10 +251,10 @@ STAGES = {
     "goldens_fp32": (goldens_fp32, 40, "diffusers' golden vectors, activations in fp32"),
     "goldens_bf16": (goldens_bf16, 30, "the same, bfloat16"),
     "runs": (runs, 90, "whole runs of the tiny model"),
+    "model": (model, 50, "what must not change a bit of the model, with fp32 activations and with bfloat16 ones"),
     "operations": (operations, 75, "each operation's bytes and arithmetic a second"),
     "passes": (passes, 70, "passes of the transformer at its real width"),
     "peer": (peer, 130, "the same by diffusers on PyTorch"),
-    "model": (model, 30, "what must not change a bit of the model"),
 }
 PROGRAMS = ("spotlight", "tests/kernels/kernels_test", "tests/model/model_test", "tests/bench/bench_operations",
             "tests/bench/bench_passes")

@@ -102,11 +102,11 @@ using Synchronize = int();
 using ErrorText = const char*(int);
 using Memcpy = int(void*, const void*, std::size_t, int);
 constinit Synchronize* synchronize = nullptr;
-constinit ErrorText* error_text = nullptr;
+constinit ErrorText *error_name = nullptr, *error_text = nullptr;
 constinit Memcpy* memcpy_of_cuda = nullptr;
 
 void Check(int status, const char* call) {
-  SPOTLIGHT_REQUIRE(status == 0, std::string(call) + ": " + error_text(status));
+  SPOTLIGHT_REQUIRE(status == 0, std::string(call) + ": " + error_name(status) + ", " + error_text(status));
 }
 
 // The plug-in's operation, complete on return, whose own allocations are not the tests'. One that calls others, to
@@ -167,6 +167,7 @@ void UseDevice() {
                     std::string("the plug-in's kernels are those of ") + place.dli_fname);
   void* const library = dlopen(place.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   SPOTLIGHT_REQUIRE(library != nullptr, "the plug-in");
+  error_name = Symbol<ErrorText>(library, "cudaGetErrorName");
   error_text = Symbol<ErrorText>(library, "cudaGetErrorString");
   synchronize = Symbol<Synchronize>(library, "cudaDeviceSynchronize");
   memcpy_of_cuda = Symbol<Memcpy>(library, "cudaMemcpy");
