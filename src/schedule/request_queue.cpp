@@ -233,9 +233,11 @@ std::vector<RequestQueue::Expired> RequestQueue::Expire(double now) {
     entry.overdue.push_back(ended);
     overdue_[ended.worker].insert(id);
   }
-  for (auto ended = expired.rbegin(); ended != expired.rend(); ++ended) {
-    Entry& entry = entries_.at(ended->id);
-    if (entry.state == RequestState::kLeased && entry.holdings.empty()) Requeue(entry);
+  for (const Expired& ended : expired) {
+    Entry& entry = entries_.at(ended.id);
+    if (entry.state != RequestState::kLeased || !entry.holdings.empty()) continue;
+    SetState(entry, RequestState::kQueued);
+    queued_[Number(entry.request.kind)][entry.steps].push_back(ended.id);
   }
   return expired;
 }

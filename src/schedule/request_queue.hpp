@@ -10,7 +10,8 @@
 //
 // Order: evaluation before rollouts before exploration (others wait for evaluation and rollouts, nobody waits for
 // exploration). Within a kind, requests that have come further are first, and of equal steps what came back from a lost
-// worker is first, then first in, first out. Pure: time comes in as an argument, in seconds of a monotonic clock.
+// worker is first, then first in, first out; what is overdue is last, as its worker may still bring it. Pure: time
+// comes in as an argument, in seconds of a monotonic clock.
 #pragma once
 
 #include <array>

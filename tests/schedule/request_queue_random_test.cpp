@@ -334,9 +334,11 @@ class RandomRun {
       std::erase_if(model_.at(id).leases, [epoch = epoch](const ModelLease& l) { return l.epoch == epoch; });
     }
     ASSERT_EQ(queue_.Expire(now_), expected);
-    for (auto lease = due.rbegin(); lease != due.rend(); ++lease) {
-      const ModelRequest& request = model_.at(std::get<1>(*lease));
-      if (request.leases.empty() && request.state == RequestState::kLeased) Requeue(std::get<1>(*lease));
+    for (const auto& [deadline, id, epoch, worker] : due) {
+      ModelRequest& request = model_.at(id);
+      if (!request.leases.empty() || request.state != RequestState::kLeased) continue;
+      request.state = RequestState::kQueued;
+      order_[request.kind].push_back(id);
     }
   }
 

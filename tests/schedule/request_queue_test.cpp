@@ -129,6 +129,13 @@ TEST(RequestQueue, WhatAnOverdueWorkerBringsCountsUntilItEndsOrSomebodyElseWasFi
   EXPECT_THAT(Ids(queue.Lease(2, 8, kRollouts, 12, 10)), ElementsAre(4));
 }
 
+TEST(RequestQueue, WhatIsOverdueWaitsBehindWhatNobodyHasBegun) {
+  RequestQueue queue = Rollouts(4);
+  queue.Lease(1, 2, kRollouts, 0, 10);
+  queue.Expire(10);
+  EXPECT_THAT(Ids(queue.Lease(2, 3, kRollouts, 11, 10)), ElementsAre(3, 4, 1));
+}
+
 TEST(RequestQueue, ASignOfAnOverdueWorkerRenewsItsLease) {
   RequestQueue queue = Rollouts(2);
   const std::vector<Request> slow = queue.Lease(1, 2, kRollouts, 0, 10);
