@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <random>
 
@@ -41,7 +42,7 @@ namespace {
 
 using Attributes = std::map<std::string, std::string>;
 
-constexpr double kStoreSeconds = 10;  // that the store may write at the end of a run that stopped
+constexpr double kStoreSeconds = 10;  // that the store may write at the end of a run
 
 // Whoever shares a burst buffer with other runs has a folder of its own there.
 std::string StorePath(const Config& config, const std::string& token) {
@@ -168,9 +169,20 @@ Prompts AnswerPrompts(const Config& config, const Resources& resources, const Fe
   return answer;
 }
 
+// Whether the store's disk works, or at least says that it does not. It has some seconds to take what is there.
+bool Answers(TensorStore& store) { return store.WaitWritten(kStoreSeconds) || store.Count().failing; }
+
+// A run must end even if a write hangs: then the store's thread is left to the end of the process.
+struct EndStore {
+  void operator()(TensorStore* store) const {
+    if (Answers(*store)) delete store;
+  }
+};
+using Store = std::unique_ptr<TensorStore, EndStore>;
+
 // The store of the run: what it holds depends on the fixed settings and contents, which a resumed run keeps. Another
 // run has another token.
-std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& resources, const std::string& token) {
+Store OpenStore(const Config& config, const Resources& resources, const std::string& token) {
   std::string run = token;
   for (const auto& [key, hash] : resources.contents) run += fmt::format(" {}={}", key, hash);
   const TransformerConfig& model = resources.model.layout->config();
@@ -181,8 +193,7 @@ std::unique_ptr<TensorStore> OpenStore(const Config& config, const Resources& re
   options.sizes = {.latent = {tokens, model.in_channels},
                    .window = static_cast<std::size_t>(config.sampler.window_size),
                    .terms = resources.reward->names().size()};
-  auto store = std::make_unique<TensorStore>(options);
-  return store;
+  return Store(new TensorStore(options));
 }
 
 int RunCoordinator(Start& start, const Resources& resources, World& world, const std::vector<PassGroup>& groups,
@@ -209,7 +220,7 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   start.state.input = DumpConfig(config);
   const DitLayout& layout = *resources.model.layout;
-  std::unique_ptr<TensorStore> store;
+  Store store;
   const std::string token = start.state.token;
   if (!alone) store = OpenStore(config, resources, token);
 
@@ -260,9 +271,11 @@ int RunCoordinator(Start& start, const Resources& resources, World& world, const
   }
   dispatch->Finish();
   if (store != nullptr) {
-    if (code != kExitFinished) store->WaitWritten(kStoreSeconds);
+    if (code == kExitFinished) store->Forget(std::numeric_limits<std::uint32_t>::max());
+    const bool answers = Answers(*store);
+    if (!answers) LogWarning(StorePath(config, token) + ": the disk does not answer; the store is left as it is");
     store.reset();
-    if (code == kExitFinished) RemoveTensorStore(StorePath(config, token));
+    if (code == kExitFinished && answers) RemoveTensorStore(StorePath(config, token));
   }
   return code;
 }
