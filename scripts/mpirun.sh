@@ -115,9 +115,10 @@ for memory in /dev/shm/spotlight-*; do
 done
 kill "$watcher" 2>/dev/null
 read -r agreed final <"$SPOTLIGHT_EXIT_FILE"
+# mpirun's own code is 1 where it was told above to end the job.
 if [[ -n "$first_stop" && "$agreed" == 1 && -z "$final" ]]; then
   code=75  # the ranks were killed, as they were asked to end at once
-elif [[ "$agreed" =~ ^[0-9]+$ && "$agreed" -ne 0 ]]; then
+elif [[ "$agreed" =~ ^[0-9]+$ && ("$agreed" -ne 0 || "$final" == final) ]]; then
   code=$agreed
 elif [[ -z "$agreed" && "$code" -eq 0 ]]; then
   # The ranks died while they were starting, which mpirun takes for a success.
