@@ -123,7 +123,7 @@ void PrintMemory(const Config& config, const DitLayout& layout, const PassSizes&
 // config: with the activations that a GPU would have.
 void PrintDevices(const Config& config, const DitLayout& layout, const PassSizes& sizes) {
   LogLine(fmt::format(
-      "a rank with a device keeps weights, optimizer state, activations ({}) and what it exchanges there; texts of {} "
+      "a rank with a device keeps weights, optimizer state, what it exchanges and activations ({}) there; texts of {} "
       "tokens{}:",
       config.model.ActivationType() == ElementType::kBf16 ? "bf16" : "fp32", sizes.text_tokens,
       sizes.assumed ? " are assumed" : ""));

@@ -111,7 +111,7 @@ class QwenInputs(RunTest):
         # A device has activations in bfloat16 unless fp32 is asked for, whatever computes here.
         for activations, batch, settings in (("bf16", 16, {}), ("fp32", 8, {"model__activations": "fp32"})):
             out = self.answer(GENEVAL, "--dry-run", train__micro_batch=64, **settings)
-            self.assertIn(f"activations ({activations}) and what it exchanges there", out)
+            self.assertIn(f"activations ({activations}) there", out)
             expected = f"does not fit; it does with train/micro_batch={batch}"
             self.assertEqual(self.verdicts(out, "trainer")["H100-80"], expected)
             out = self.answer(GENEVAL, "--dry-run", train__micro_batch=batch, **settings)
