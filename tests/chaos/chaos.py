@@ -74,9 +74,9 @@ def play_all(chosen, work, options):
             bad += bool(violations)
             print(f"{scenario.name} seed {options.s + repeat}: {seconds:.1f} s", *violations, sep="\n  ", flush=True)
         rows.append((scenario.name, scenario.what, len(times), bad, max(times)))
-    print(f"\n{'scenario':<10}{'runs':>5}{'bad':>5}{'worst s':>9}  what")
+    print(f"\n{'scenario':<14}{'runs':>5}{'bad':>5}{'worst s':>9}  what")
     for name, what, runs, bad, worst in rows:
-        print(f"{name:<10}{runs:>5}{bad:>5}{worst:>9.1f}  {what}")
+        print(f"{name:<14}{runs:>5}{bad:>5}{worst:>9.1f}  {what}")
     return sum(row[3] for row in rows)
 
 
@@ -90,7 +90,7 @@ def main(arguments):
     options = parse(arguments, list(scenarios.ALL), list(figures.PARTS))
     if "list" in options.scenarios:
         for scenario in scenarios.ALL.values():
-            print(f"{scenario.name:<10}{scenario.what}")
+            print(f"{scenario.name:<14}{scenario.what}")
         return 0
     work = pathlib.Path(tempfile.mkdtemp(prefix="spotlight-chaos-"))
     bad = 0
