@@ -93,10 +93,12 @@ void RemoveCheckpoint(const fs::path& folder) {
 }
 
 void PointLatestTo(const std::string& run_dir, int step) {
-  const fs::path aside = Folder(run_dir) / ".latest.partial";
+  const fs::path aside = Folder(run_dir) / ".latest.partial", latest = Folder(run_dir) / "latest";
   fs::remove(aside);
   fs::create_directory_symlink(fmt::format("{}{:06d}", kPrefix, step), aside);
-  fs::rename(aside, Folder(run_dir) / "latest");
+  // Whoever copies a run without its links has a second copy of a checkpoint there.
+  if (fs::is_directory(fs::symlink_status(latest))) fs::remove_all(latest);
+  fs::rename(aside, latest);
 }
 
 void RemoveLater(const std::string& run_dir, int step) {

@@ -144,7 +144,8 @@ TEST_F(QwenImage, AttentionsBackwardTakesScratchMemory) {
   EXPECT_EQ(Estimate(Role::kExplorer).scratch_on_device, kUnit);
   const MemoryEstimate small = Estimate(Role::kTrainer);
   EXPECT_EQ(small.scratch_on_device, kUnit * std::ceil(2.0 * 24 * (1088 * 1152 + 2 * 1088 * 128) / kUnit));
-  EXPECT_EQ(small.device(), small.weights + small.optimizer_on_device + small.activations + small.scratch_on_device);
+  EXPECT_EQ(small.device(),
+            small.weights + small.optimizer_on_device + small.activations + small.exchange + small.scratch_on_device);
   EXPECT_EQ(Estimate(Role::kCoordinator).scratch_on_device, 0);
   config_.sampler.height = config_.sampler.width = 1280;
   const double large = Estimate(Role::kTrainer).scratch_on_device;

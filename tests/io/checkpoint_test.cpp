@@ -87,6 +87,17 @@ TEST_F(CheckpointTest, KeepsTheNewestAndPointsLatestToIt) {
   VerifyCheckpoint(RunDir(), 15);
 }
 
+TEST_F(CheckpointTest, ACopyWithoutLinksIsAsGoodAsTheRun) {
+  Checkpoint(1);
+  const fs::path latest = folder_ / "checkpoints" / "latest";
+  fs::remove(latest);
+  fs::copy(CheckpointPath(RunDir(), 1), latest, fs::copy_options::recursive);
+  RemoveLaterCheckpoints(RunDir(), 1);
+  EXPECT_EQ(fs::read_symlink(latest), "step_000001");
+  Checkpoint(2);
+  EXPECT_EQ(fs::read_symlink(latest), "step_000002");
+}
+
 TEST_F(CheckpointTest, UnfinishedFoldersAreNoCheckpointsAndGoAway) {
   Checkpoint(1);
   const std::string stale = BeginCheckpoint(RunDir(), 2);
